@@ -40,11 +40,13 @@ seam = registry.make_seam_decorator(registry.SCHEDULER, part=registry.INDEX)
 
 #: Columns of a compute node's record that the index uses.
 _REPORTED = ('uuid', 'host', 'updated_at', 'numa_topology', 'pci_stats',
-             'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio')
+             'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'vcpus',
+             'vcpus_used', 'memory_mb', 'memory_mb_used')
 
 #: Columns that the digest of a report covers as a whole.
 _DIGESTED = ('numa_topology', 'pci_stats', 'cpu_allocation_ratio',
-             'ram_allocation_ratio')
+             'ram_allocation_ratio', 'vcpus', 'vcpus_used', 'memory_mb',
+             'memory_mb_used')
 
 #: Maximum number of compute nodes that one query reads.
 _AT_A_TIME = 500

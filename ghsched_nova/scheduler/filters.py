@@ -160,21 +160,34 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return
         refused = GroupedReasons()
         for host_state in hosts:
+            if isinstance(host_state, HostStateView) and (
+                    not host_state.consumed):
+                # Nothing has changed since an earlier instance.
+                yield host_state
+                continue
             view = HostStateView(host_state)
-            try:
-                refusal = self._choose_candidate(view, spec, required)
-                if refusal and refusal.resource == NO_ROOM.resource:
-                    refusal = (
-                        host_nodes.find_page_shortage(view, spec.numa_topology)
-                        or numa.find_cpu_shortage(view, spec) or refusal)
-            except Exception as error:
-                unread_reports.WARNINGS.warn_once(view.host, error)
-                refusal = UNREADABLE
+            refusal = self._try_host(view, spec, required)
             if refusal is None:
                 yield view
             else:
                 refused.add_reason(host_state.host, refusal)
         _log_refusals_once(spec, refused, verb)
+
+    def _try_host(self, view: HostStateView, spec: shared.RequestSpec,
+                  required: NodeRequestGroups) -> Lack | None:
+        """Choose a host's allocation candidate, if its report can be read.
+
+        :returns: None if a candidate was chosen, otherwise the reason.
+        """
+        try:
+            refusal = self._choose_candidate(view, spec, required)
+            if refusal and refusal.resource == NO_ROOM.resource:
+                return (host_nodes.find_page_shortage(view, spec.numa_topology)
+                        or numa.find_cpu_shortage(view, spec) or refusal)
+        except Exception as error:
+            unread_reports.WARNINGS.warn_once(view.host, error)
+            return UNREADABLE
+        return refusal
 
     def host_passes(self, host_state: Any,
                     spec_obj: shared.RequestSpec) -> bool:

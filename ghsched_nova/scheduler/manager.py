@@ -293,17 +293,23 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
     def _find_shortages(self, spec: shared.RequestSpec,
                         policy: policies.GuestPolicy) -> list[lack.Lack]:
         """Return the requested resources of which no host has enough free."""
-        cloud = cloud_lack.CloudQueries(
+        return cloud_lack.find_refusal_reasons(
+            policy, shared.config().ghsched.bandwidth_accounting,
+            self._make_cloud_queries(spec, policy),
+            cloud_lack.strip_ghsched_requests(
+                self._seen.query, request_filter.list_group_prefixes(spec)))
+
+    def _make_cloud_queries(self, spec: shared.RequestSpec,
+                            policy: policies.GuestPolicy
+                            ) -> cloud_lack.CloudQueries:
+        """Return the queries to Placement that explain a refusal."""
+        return cloud_lack.CloudQueries(
             self._has_candidates, self._list_free_pfs(spec, policy),
             policy.needs_control_group and self._has_shared_group(policy),
             lambda: self._list_free_providers(
                 names.MEM_BW_PCT, frozenset({names.NUMA_NODE_TRAIT})),
             lambda: cloud_totals.read_cloud_totals(self._placement),
             not shared.config().workarounds.disable_fallback_pcpu_query)
-        return cloud_lack.find_refusal_reasons(
-            policy, shared.config().ghsched.bandwidth_accounting, cloud,
-            cloud_lack.strip_ghsched_requests(
-                self._seen.query, request_filter.list_group_prefixes(spec)))
 
     def _list_free_pfs(self, spec: shared.RequestSpec,
                        policy: policies.GuestPolicy,

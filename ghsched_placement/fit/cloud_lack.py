@@ -68,6 +68,10 @@ class CloudQueries:
         several nodes.
     :param read_totals: function that returns what hosts have in all. It is
         called only if something is missing.
+    :param known_nodes: host NUMA nodes with their free memory bandwidth, if
+        that is known without a question to Placement; None if not.
+    :param read_known_totals: function that returns what hosts have in all of
+        bandwidth without a question; None if that is not known.
     :param has_pcpu_fallback: whether Nova also tries hosts that report no
         PCPU, with VCPU in place of it.
     """
@@ -78,6 +82,30 @@ class CloudQueries:
     nodes: Callable[[], Sequence[vfs.Pf]] = tuple
     read_totals: Callable[[], CloudTotals] = CloudTotals
     has_pcpu_fallback: bool = False
+    known_nodes: Sequence[vfs.Pf] | None = None
+    read_known_totals: Callable[[], CloudTotals] | None = None
+
+    @cached_property
+    def largest_bandwidth(self) -> int | None:
+        """Largest free percent of bandwidth of a host NUMA node, if known."""
+        return (None if self.known_nodes is None else
+                max((node.free for node in self.known_nodes), default=0))
+
+    def is_bandwidth_too_large(self, share: int) -> bool:
+        """Return whether no node is known to have a percent of bandwidth."""
+        most = self.largest_bandwidth
+        return most is not None and most < share
+
+    def has_node_with_bandwidth(self, share: int) -> bool:
+        """Return whether a host NUMA node gives a percent of bandwidth."""
+        return (not self.is_bandwidth_too_large(share)
+                and _has_node_with_amount(share, self.ask))
+
+    @property
+    def bandwidth_totals(self) -> CloudTotals:
+        """Inventories of bandwidth, free or not."""
+        return (self.totals if self.read_known_totals is None
+                else self.read_known_totals())
 
     @cached_property
     def totals(self) -> CloudTotals:
@@ -118,6 +146,8 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
             query=(_ANYTHING, *bounds))]
     found = _find_unmet_needs(policy, accounting, replace(
         cloud, ask=ask,
+        known_nodes=None if bounds else cloud.known_nodes,
+        read_known_totals=None if bounds else cloud.read_known_totals,
         read_totals=CloudTotals if bounds else cloud.read_totals), rest)
     # Others may have it.
     return [replace(one, reason=f'{one.reason} where the request may go',
@@ -257,13 +287,15 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
     key = _get_counted_extra_spec(accounting)
     each_alone = True
     for share in sorted(set(demand.values())):
-        if not _has_node_with_amount(share, cloud.ask):
+        if not cloud.has_node_with_bandwidth(share):
             each_alone = False
             yield _make_bandwidth_lack(share, key, cloud)
     if each_alone and len(demand) > 1 and not any(
             can_fit_on_separate_nodes(demand.values(), left)
-            for left in vfs.group_free_vfs(cloud.nodes(), 'any').values()):
-        clause = cloud.totals.describe_nodes_shortage(
+            for left in vfs.group_free_vfs(
+                cloud.nodes() if cloud.known_nodes is None
+                else cloud.known_nodes, 'any').values()):
+        clause = cloud.bandwidth_totals.describe_nodes_shortage(
             names.MEM_BW_PCT, list(demand.values()),
             'of their memory bandwidth')
         yield Lack(
@@ -277,15 +309,17 @@ def _make_bandwidth_lack(share: int, key: str, cloud: CloudQueries) -> Lack:
     :param share: percent of a node's bandwidth.
     :param key: extra spec that requests it.
     """
-    step = _find_next_bandwidth_step(share, cloud.ask)
+    step = _find_next_bandwidth_step(share, cloud)
     if step:
         return Lack(
             None, lack.BANDWIDTH, step, share,
             f'no host NUMA node with {share} % of its memory bandwidth free '
             f'can hold that share exactly ({key})', f'one can hold {step} %',
             query=_make_node_query(share))
-    most = _find_largest_free_amount(share, cloud.ask)
-    clause = cloud.totals.describe_node_shortage(
+    most = cloud.largest_bandwidth
+    if most is None or most >= share:
+        most = _find_largest_free_amount(share, cloud.ask)
+    clause = cloud.bandwidth_totals.describe_node_shortage(
         names.MEM_BW_PCT, share, f'{share} % of its memory bandwidth')
     return Lack(None, lack.BANDWIDTH, most, share, f'{clause} ({key})',
                 f'the most free on one node is {most} %',
@@ -365,19 +399,18 @@ def _make_node_query(share: int, trait: str = names.NUMA_NODE_TRAIT,
     return ('resources', f'{resource}:{share}'), ('required', trait)
 
 
-def _find_next_bandwidth_step(share: int, ask: Ask) -> int:
+def _find_next_bandwidth_step(share: int, cloud: CloudQueries) -> int:
     """Return the next larger percent of bandwidth that a host can guarantee.
 
     Hosts can guarantee bandwidth only in steps. The result helps an admin to
     choose another guarantee for a flavor.
 
     :param share: percent of bandwidth that no host NUMA node can guarantee.
-    :param ask: returns whether any host satisfies a Placement query.
     :returns: 0 if no host can guarantee a larger percent.
     """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
-                 if one <= 100 and _has_node_with_amount(one, ask)), 0)
+                 if one <= 100 and cloud.has_node_with_bandwidth(one)), 0)
 
 
 def _find_largest_free_amount(below: int, ask: Ask,

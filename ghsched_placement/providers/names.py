@@ -82,7 +82,8 @@ OUR_CLASSES = frozenset({MEM_BW_PCT, MEM_BW_BURST_PCT, L3_WAYS,
 NODE_CLASSES = OUR_CLASSES - {RESCTRL_GROUP}
 _OUR_TRAITS = frozenset({*CAPABILITY_TRAITS.values(), NUMA_NODE_TRAIT})
 
-_SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
+#: Beginning of the traits of :func:`make_share_trait`.
+SHARE_TRAIT_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
 def make_share_trait(fingerprint: str, guest_node: int) -> str:
@@ -95,11 +96,11 @@ def make_share_trait(fingerprint: str, guest_node: int) -> str:
     :param guest_node: number of the guest NUMA node that can be placed on the
         host node.
     """
-    return f'{_SHARES_PREFIX}{fingerprint.upper()}_{guest_node}'
+    return f'{SHARE_TRAIT_PREFIX}{fingerprint.upper()}_{guest_node}'
 
 
 def is_share_trait(trait: str) -> bool:
-    return trait.startswith(_SHARES_PREFIX)
+    return trait.startswith(SHARE_TRAIT_PREFIX)
 
 
 def is_ghsched_trait(trait: str) -> bool:

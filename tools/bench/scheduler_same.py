@@ -163,7 +163,15 @@ def compare(lab: labs.Lab, spec: Any, hosts: list[str]) -> list[str]:
     return asked + [
         f'{other} by {host}'
         for host, other, derived in derive(lab, spec, query, answers, found)
-        if of_host[other] != set(map(_key, derived))]
+        if {_key(one) for one in found[other] if _has_own_nodes(one)}
+        != set(map(_key, derived))]
+
+
+def _has_own_nodes(candidate: Any) -> bool:
+    """Whether each guest NUMA node has a host NUMA node of its own."""
+    nodes = [chosen[0] for suffix, chosen in candidate['mappings'].items()
+             if suffix.startswith(names.make_bandwidth_suffix(0)[:-1])]
+    return len(set(nodes)) == len(nodes)
 
 
 def derive(lab: labs.Lab, spec: Any, query: index_search.Query,
@@ -224,8 +232,7 @@ def _places(lab: labs.Lab, spec: Any, indexed: bool) -> bool:
     lab.manager._indexed = kept if indexed else None
     kept.drop_cached_refusals()
     try:
-        found, _reason = lab.select(spec.obj_clone(),
-                                     [spec.instance_uuid])
+        found, _reason = lab.select(spec.obj_clone(), [spec.instance_uuid])
     finally:
         lab.manager._indexed = kept
     if found:

@@ -17,12 +17,17 @@ enough to propose them. Placement's answer about one of them therefore says
 what a candidate on the others looks like. What is derived is only an offer:
 Placement checks the amounts when it is claimed.
 
+So long as a host reports the digest of these traits and classes, candidates of
+later requests are derived without asking about any host; Placement is asked
+again once a minute (:class:`TemplateCache`).
+
 VFs are derived, too. The UUID of a PF's resource provider is in Nova's record
 of the host's devices. That the record agrees with Placement about class,
 traits and NUMA node of PFs is verified on the host that Placement was asked
 about.
 """
 
+from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
@@ -35,7 +40,7 @@ from typing import TypeAlias
 
 from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import HostView
-from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import NodeNeed
 from ghsched_nova.features.index.host_capacity import PfCapacity
 from ghsched_placement.base import decimals
 from ghsched_placement.features.index import headroom
@@ -44,6 +49,13 @@ from ghsched_placement.providers import names
 #: Maximum number of combinations of host NUMA nodes that are derived. A host
 #: with more is asked for its candidates.
 MAX_COMBINATIONS = 256
+
+#: Seconds after which Placement is asked again for candidates like those of a
+#: template.
+TEMPLATE_AGE = 60.0
+
+#: Maximum number of templates that are kept.
+_MAX_TEMPLATES = 256
 
 #: Parameters of a query that a derived candidate satisfies. The index of hosts
 #: itself compares the aggregates of ``member_of``.
@@ -95,6 +107,31 @@ class Template:
     groups: Mapping[str, int]
     isolated: bool
     vfs: Mapping[str, Sequence[VfGroup]] = field(default_factory=dict)
+
+
+class TemplateCache:
+    """Templates of candidates by query and kind of host; thread-safe."""
+
+    def __init__(self) -> None:
+        self._templates: dict[Hashable, tuple[Template, float]] = {}
+
+    def find(self, query: Hashable, view: HostView,
+             now: float) -> Template | None:
+        """Return the template for a query and hosts of the kind of a host.
+
+        :returns: None if there is none, or if it is old.
+        """
+        left = view.row.placement_headroom
+        template, made_at = self._templates.get(
+            (query, left and left.shape), (None, now))
+        return template if now - made_at < TEMPLATE_AGE else None
+
+    def add(self, query: Hashable, template: Template, now: float) -> None:
+        templates = {**self._templates,
+                     (query, template.shape): (template, now)}
+        if len(templates) > _MAX_TEMPLATES:
+            del templates[next(iter(templates))]
+        self._templates = templates
 
 
 def make_candidate_template(parameters: Sequence[tuple[str, str]],
@@ -230,9 +267,10 @@ def derive_candidates(template: Template,
                       view: HostView) -> list[dict[str, Any]]:
     """Return a host's allocation candidates, derived from another host's.
 
-    The list is empty if the traits and resource classes of the two compute
-    nodes differ or are unknown. It is also empty if the host has too many
-    combinations of NUMA nodes and PFs.
+    Each request group for bandwidth has a host NUMA node of its own, as the
+    guest NUMA nodes have. The list is empty if the traits and resource classes
+    of the two compute nodes differ or are unknown. It is also empty if the
+    host has too many combinations of NUMA nodes and PFs.
 
     :param template: template made from the candidates of the other host.
     :param view: free resources of the host.
@@ -240,56 +278,45 @@ def derive_candidates(template: Template,
     left = view.row.placement_headroom
     if left is None or left.shape != template.shape:
         return []
-    rooms = [room for room in view.nodes if room.bandwidth is not None]
     pfs = view.list_pfs() if template.vfs else []
-    choices = [_list_choices(share, template.vfs.get(suffix, ()), rooms, pfs)
-               for suffix, share in template.groups.items()]
+    choices = [_list_choices(template, suffix, view, pfs)
+               for suffix in template.groups]
     if math.prod(map(len, choices)) > MAX_COMBINATIONS:
         return []
     return [_make_candidate(template, view.row.uuid, chosen)
             for chosen in itertools.product(*choices)
-            if _fits_together(template, rooms, chosen)]
+            if len({node for node, _pfs in chosen}) == len(chosen)]
 
 
-def _list_choices(share: int, vfs: Sequence[VfGroup],
-                  rooms: Sequence[NodeCapacity],
+def _list_choices(template: Template, suffix: str, view: HostView,
                   pfs: Sequence[PfCapacity]) -> list[_Choice]:
     """Return host NUMA nodes and PFs that a guest NUMA node may be given.
 
-    :param share: percent of bandwidth that the guest node needs.
-    :param vfs: request groups for the guest node's VFs.
-    :param rooms: free resources of the host's NUMA nodes.
+    :param suffix: suffix of the guest node's request group for bandwidth.
     :param pfs: free VFs of the host's PFs.
     """
+    need = NodeNeed(bandwidth=template.groups[suffix]).read_amounts(
+        view.row.table)
+    groups, known = template.vfs.get(suffix, ()), view.bandwidth
     return [
-        (room.number, chosen) for room in rooms
-        if share <= (room.bandwidth or 0)
+        (node.number, chosen) for node in view.amounts.nodes
+        if node.number in known and node.count_guest_nodes(need)
         for chosen in itertools.product(*(
-            [pf for pf in pfs if pf.node == room.number
-             and pf.resource_class == group.resource_class
-             and pf.free >= group.count] for group in vfs))]
+            [pf for pf in pfs if pf.node == node.number
+             and pf.resource_class == group.resource_class]
+            for group in groups))
+        if _have_enough_vfs(chosen, groups)
+        and not (template.isolated and len(set(chosen)) < len(chosen))]
 
 
-def _fits_together(template: Template, rooms: Sequence[NodeCapacity],
-                   chosen: Sequence[_Choice]) -> bool:
-    """Return whether a host has room for all guest nodes at once.
-
-    :param template: names the groups and the amounts that each one needs.
-    :param rooms: free resources of the host's NUMA nodes.
-    :param chosen: host NUMA node and PFs of each guest node.
+def _have_enough_vfs(pfs: Sequence[PfCapacity],
+                     groups: Sequence[VfGroup]) -> bool:
+    """Return whether PFs have the VFs of the request groups that choose them.
     """
-    free: dict[int | str, int] = {
-        room.number: room.bandwidth or 0 for room in rooms}
-    used: Counter[int | str] = Counter()
-    groups = len(chosen) + sum(len(pfs) for _node, pfs in chosen)
-    for (node, pfs), (suffix, share) in zip(
-            chosen, template.groups.items(), strict=True):
-        used[node] += share
-        for pf, group in zip(pfs, template.vfs.get(suffix, ()), strict=True):
-            free[pf.provider] = pf.free
-            used[pf.provider] += group.count
-    return (all(count <= free[provider] for provider, count in used.items())
-            and not (template.isolated and len(used) < groups))
+    needed: Counter[str] = Counter()
+    for pf, group in zip(pfs, groups, strict=True):
+        needed[pf.provider] += group.count
+    return all(needed[pf.provider] <= pf.free for pf in pfs)
 
 
 def _make_candidate(template: Template, host: str,

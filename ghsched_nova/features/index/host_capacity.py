@@ -10,19 +10,24 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Needs of guests and free resources of hosts in the index (pure)."""
+"""Needs of guests and free resources of hosts in the index (pure).
+
+Both are amounts by position, of which :mod:`ghsched_placement.fit` decides
+whether, where and how often a guest fits.
+"""
 
 from collections.abc import Hashable
+from collections.abc import Iterable
 from collections.abc import Mapping
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
 import functools
-from typing import Any
+from typing import NamedTuple
 
 from ghsched_placement.features.index import headroom
-from ghsched_placement.query import matching
+from ghsched_placement.fit import counting
+from ghsched_placement.fit import model
 
 #: Seconds for which a host is not proposed again for requests like one that
 #: was refused there, unless the host reports more free resources.
@@ -30,6 +35,24 @@ REFUSAL_AGE = 60.0
 
 #: Vendor and product of a device, as Nova's PCI pools have them.
 Device = tuple[str, str]
+
+#: Position of the bandwidth of a host NUMA node, after dedicated and shared
+#: CPUs; memory by page size and devices follow.
+_BANDWIDTH = 2
+
+#: Free amounts from here on are of resources that the host does not report.
+_UNKNOWN = model.UNCOUNTED // 2
+
+
+class Table(NamedTuple):
+    """Resources of a host whose number differs between hosts, in their order.
+
+    :param pages: page sizes in KiB; 0 is for memory in pages of any size.
+    :param devices: vendor and product of passthrough devices.
+    """
+
+    pages: tuple[int, ...]
+    devices: tuple[Device, ...]
 
 
 @dataclass(frozen=True)
@@ -51,6 +74,22 @@ class NodeNeed:
     bandwidth: int = 0
     devices: tuple[tuple[Device, int], ...] = ()
 
+    def read_amounts(self, table: Table, is_reported: bool = True,
+                     is_in_placement: bool = True) -> model.NodeNeed:
+        """Return the amounts of this need, by position.
+
+        :param is_reported: whether to count CPUs, memory and devices.
+        :param is_in_placement: whether to count bandwidth.
+        """
+        wanted = dict(self.devices)
+        return model.NodeNeed((
+            self.pinned * is_reported, self.shared * is_reported,
+            self.bandwidth * is_in_placement,
+            *(self.memory * (is_reported and size in (0, self.page))
+              for size in table.pages),
+            *(wanted.get(device, 0) * is_reported
+              for device in table.devices)))
+
 
 @dataclass(frozen=True)
 class Need:
@@ -62,19 +101,16 @@ class Need:
         the scheduler choose the host NUMA nodes of a guest.
     :param other_requirements: all other requirements for which Placement may
         refuse a host; equal for requests with equal requirements.
+    :param vcpus: vCPUs on shared CPUs of the host as a whole.
+    :param memory: MiB of the host as a whole.
     """
 
     nodes: tuple[NodeNeed, ...]
     groups: int = 0
     needs_driver: bool = False
     other_requirements: Hashable = None
-
-    @functools.cached_property
-    def guest_nodes_by_size(self) -> tuple[int, ...]:
-        """Numbers of the guest's NUMA nodes, from the largest to the smallest.
-        """
-        return tuple(sorted(range(len(self.nodes)), reverse=True, key=(
-            lambda number: _get_sort_size(self.nodes[number]))))
+    vcpus: int = 0
+    memory: int = 0
 
     @functools.cached_property
     def cpus_and_memory(self) -> 'Need':
@@ -87,61 +123,69 @@ class Need:
             NodeNeed(node.pinned, node.shared, node.memory, node.page)
             for node in self.nodes))
 
+    def read_amounts(self, table: Table, is_reported: bool = True,
+                     is_in_placement: bool = True) -> model.Need | None:
+        """Return the amounts of this need, by position.
+
+        :param table: resources of the host.
+        :param is_reported: whether to count what is in a host's report in
+            Nova: CPUs, memory and devices.
+        :param is_in_placement: whether to count bandwidth and control groups.
+        :returns: None if the host does not have a resource.
+        """
+        key = table, is_reported, is_in_placement
+        if key not in self._by_table:
+            self._by_table[key] = self._read_amounts(*key)
+        return self._by_table[key]
+
+    @functools.cached_property
+    def _by_table(self) -> dict[Hashable, model.Need | None]:
+        return {}
+
+    def _read_amounts(self, table: Table, is_reported: bool,
+                      is_in_placement: bool) -> model.Need | None:
+        if not all(node.page in table.pages and {
+                device for device, count in node.devices if count} <= {
+                    *table.devices} for node in self.nodes):
+            return None
+        return model.Need(
+            (self.groups * is_in_placement, self.vcpus * is_reported,
+             self.memory * is_reported),
+            tuple(node.read_amounts(table, is_reported, is_in_placement)
+                  for node in self.nodes))
+
 
 @dataclass(frozen=True)
 class NodeCapacity:
-    """Free resources of a host NUMA node.
+    """Free resources of a host NUMA node, as reported.
 
     :param number: number of the NUMA node.
-    :param cpus: number of dedicated CPUs, free or not.
     :param pinned: number of free dedicated CPUs.
     :param shared: number of further vCPUs that fit on the shared CPUs.
     :param pages: free memory in MiB by page size in KiB. The key 0 is for
         memory in pages of any size.
-    :param bandwidth: free percent of the memory bandwidth; None if unknown.
     :param devices: number of free passthrough devices by vendor and product.
     """
 
     number: int
-    cpus: int = 0
     pinned: int = 0
     shared: int = 0
     pages: Mapping[int, int] = field(default_factory=dict)
-    bandwidth: int | None = None
     devices: Mapping[Device, int] = field(default_factory=dict)
 
-    def has_capacity_for(self, need: NodeNeed) -> bool:
-        """Return whether a guest NUMA node fits on this host NUMA node."""
-        return (self.pinned >= need.pinned and self.shared >= need.shared
-                and self.pages.get(need.page, 0) >= need.memory
-                and (self.bandwidth is None
-                     or self.bandwidth >= need.bandwidth)
-                and all(self.devices.get(device, 0) >= count
-                        for device, count in need.devices))
+    def read_amounts(self, table: Table, bandwidth: int) -> model.Node:
+        """Return the free amounts of this node, by position."""
+        free = (self.pinned, self.shared, bandwidth,
+                *(self.pages.get(size, 0) for size in table.pages),
+                *(self.devices.get(device, 0) for device in table.devices))
+        return model.Node(self.number, free, _make_units(len(free)))
 
-    def subtract_guest_node(self, need: NodeNeed, from_nova_report: bool,
-                            from_bandwidth: bool) -> 'NodeCapacity':
-        """Return this host node's free resources less those of a guest node.
 
-        :param need: resources of the guest NUMA node.
-        :param from_nova_report: whether to subtract CPUs, memory and devices.
-            False if the host's report in Nova includes the guest already.
-        :param from_bandwidth: whether to subtract bandwidth. False if the
-            figures from Placement include the guest already.
-        """
-        room = self
-        if from_nova_report:
-            wanted = dict(need.devices)
-            room = replace(
-                room, pinned=room.pinned - need.pinned,
-                shared=room.shared - need.shared,
-                pages={size: left - need.memory * (size in (0, need.page))
-                       for size, left in room.pages.items()},
-                devices={device: left - wanted.get(device, 0)
-                         for device, left in room.devices.items()})
-        if from_bandwidth and room.bandwidth is not None:
-            room = replace(room, bandwidth=room.bandwidth - need.bandwidth)
-        return room
+@functools.cache
+def _make_units(count: int) -> model.Units:
+    """Return the sizes of allocations of resources with any size."""
+    ones = (1,) * count
+    return model.Units((model.UNCOUNTED,) * count, ones, ones)
 
 
 @dataclass(frozen=True)
@@ -182,6 +226,9 @@ class HostReport:
     :param floating: number of free devices whose NUMA node is unknown, by
         vendor and product.
     :param pfs: PFs with free VFs whose provider and NUMA node are known.
+    :param vcpus: number of further vCPUs that fit on the shared CPUs of the
+        host as a whole.
+    :param memory: free memory of the host as a whole in MiB.
     """
 
     uuid: str
@@ -194,6 +241,35 @@ class HostReport:
     placement_headroom: headroom.Headroom | None = None
     floating: Mapping[Device, int] = field(default_factory=dict)
     pfs: tuple[PfCapacity, ...] = ()
+    vcpus: int = model.UNCOUNTED
+    memory: int = model.UNCOUNTED
+
+    @functools.cached_property
+    def table(self) -> Table:
+        """Resources of the host, in the order of their amounts."""
+        return Table(
+            tuple(sorted({0}.union(*(node.pages for node in self.nodes)))),
+            tuple(sorted(set().union(*(node.devices
+                                       for node in self.nodes)))))
+
+    @functools.cached_property
+    def amounts(self) -> model.Host:
+        """Free amounts by this report; those of Placement are unknown."""
+        return self.read_amounts({}, None)
+
+    def read_amounts(self, bandwidth: Mapping[int, int],
+                     groups: int | None) -> model.Host:
+        """Return the free amounts of the host, by position.
+
+        :param bandwidth: free percent of bandwidth by NUMA node. What is
+            missing is unknown, and taken to be enough.
+        :param groups: number of free control groups; None if unknown.
+        """
+        free = (model.UNCOUNTED if groups is None else groups, self.vcpus,
+                self.memory)
+        return model.Host(free, _make_units(len(free)), tuple(
+            node.read_amounts(self.table, bandwidth.get(
+                node.number, model.UNCOUNTED)) for node in self.nodes))
 
 
 @dataclass(frozen=True)
@@ -201,17 +277,26 @@ class HostView:
     """Free resources of a host at one moment.
 
     :param row: last report of the host.
-    :param nodes: free resources of the host's NUMA nodes, in the order of the
-        report.
-    :param groups: number of free control groups; None if unknown.
+    :param amounts: free amounts by position.
     :param refused: time at which Placement or Nova refused a request on this
         host, by the needs of the request.
     """
 
     row: HostReport
-    nodes: tuple[NodeCapacity, ...]
-    groups: int | None = None
+    amounts: model.Host
     refused: Mapping[Need, float] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> int | None:
+        """Number of free control groups; None if unknown."""
+        return _known(self.amounts.free[0])
+
+    @property
+    def bandwidth(self) -> dict[int, int]:
+        """Free percent of bandwidth by NUMA node, where it is known."""
+        return {node.number: node.free[_BANDWIDTH]
+                for node in self.amounts.nodes
+                if node.free[_BANDWIDTH] < _UNKNOWN}
 
     def list_pfs(self) -> list[PfCapacity]:
         """Return the host's PFs with the VFs that are certainly free.
@@ -220,47 +305,39 @@ class HostView:
         NUMA node, and the PF is not recorded: the VFs are subtracted from
         each PF of the node.
         """
-        newer: dict[tuple[int, Device], int] = {}
-        for reported, room in zip(self.row.nodes, self.nodes, strict=True):
-            for device, count in reported.devices.items():
-                newer[room.number, device] = (
-                    count - room.devices.get(device, 0))
+        devices = self.row.table.devices
+        newer = {
+            (node.number, device): before - after
+            for node, was in zip(self.amounts.nodes, self.row.amounts.nodes,
+                                 strict=True)
+            for device, before, after in zip(
+                devices, was.free[len(was.free) - len(devices):],
+                node.free[len(was.free) - len(devices):], strict=True)}
         return [replace(pf, free=pf.free - newer.get((pf.node, pf.device), 0))
                 for pf in self.row.pfs]
 
     def assign_nodes(self, need: Need) -> tuple[int, ...] | None:
         """Choose a host NUMA node for each guest NUMA node.
 
-        The largest guest node is assigned first, to the host node with the
-        fewest free CPUs.
-
-        :param need: resources of each guest NUMA node.
-        :returns: the chosen host NUMA nodes, as positions in the host's
-            report; None if the guest certainly does not fit on the host.
+        :returns: numbers of the chosen host NUMA nodes; None if the guest
+            certainly does not fit on the host.
         """
-        if need.needs_driver and not self.row.has_driver:
-            return None
-        if self.groups is not None and self.groups < need.groups:
-            return None
-        choices: dict[NodeNeed, list[int]] = {}
-        for node in need.nodes:
-            if node not in choices:
-                choices[node] = self._list_fitting_nodes(node)
-                if not choices[node]:
-                    return None
-        return matching.match_items_to_places(
-            [choices[node] for node in need.nodes], need.guest_nodes_by_size)
+        wanted = self._read_need(need)
+        return (None if wanted is None
+                else counting.choose_host_nodes(self.amounts, wanted))
 
-    def _list_fitting_nodes(self, need: NodeNeed) -> list[int]:
-        """Return the host NUMA nodes on which a guest NUMA node fits.
+    def count_guests(self, need: Need, most: int) -> int:
+        """Return how many guests with equal needs may fit on this host.
 
-        :returns: the nodes as positions in the host's report, the node with
-            the fewest free CPUs first.
+        :param most: number at which counting ends.
         """
-        places = [place for place, room in enumerate(self.nodes)
-                  if room.has_capacity_for(need)]
-        return sorted(
-            places, key=lambda at: _make_node_sort_key(self.nodes[at], need))
+        wanted = self._read_need(need)
+        return counting.count_guests(
+            self.amounts, wanted, most).guests if wanted else 0
+
+    def _read_need(self, need: Need) -> model.Need | None:
+        return (None if need.needs_driver and not self.row.has_driver
+                else need.read_amounts(self.row.table))
 
     def has_refused(self, need: Need, now: float) -> bool:
         """Return whether the host refused an equal request in the last minute.
@@ -274,48 +351,27 @@ class HostView:
     def has_more_free_than(self, earlier: 'HostView') -> bool:
         """Return whether more of any resource is free than in an earlier view.
         """
-        return (_nodes_gained(earlier.nodes, self.nodes)
-                or self.row.has_driver > earlier.row.has_driver
-                or _may_have_grown(self.groups, earlier.groups)
-                or self.row.guests < earlier.row.guests
-                or _amounts_grew(earlier.row.floating, self.row.floating))
+        new, old = self.row, earlier.row
+        return (new.table != old.table
+                or len(self.amounts.nodes) != len(earlier.amounts.nodes)
+                or any(map(int.__gt__, _list_amounts(self.amounts),
+                           _list_amounts(earlier.amounts)))
+                or new.has_driver > old.has_driver
+                or new.guests < old.guests
+                or any(left > old.floating.get(name, 0)
+                       for name, left in new.floating.items()))
 
 
-def _get_sort_size(need: NodeNeed) -> tuple[int, ...]:
-    return (sum(count for _device, count in need.devices), need.bandwidth,
-            need.pinned, need.shared, need.memory)
+def _list_amounts(host: model.Host) -> Iterable[int]:
+    """Return the free amounts of a host and of its NUMA nodes.
 
-
-def _make_node_sort_key(free: NodeCapacity, need: NodeNeed) -> tuple[int, ...]:
-    """Return a host NUMA node's sort key for the placement of a guest node.
-
-    The guest NUMA node is tried on the host nodes in ascending order of their
-    keys. Host nodes without guests come last. Host nodes with devices also
-    come last if the guest needs no devices.
-
-    :param free: free resources of the host NUMA node.
-    :param need: resources of the guest NUMA node.
+    What has become known may have grown before.
     """
-    spare = not need.devices and any(free.devices.values())
-    return free.pinned == free.cpus, spare, free.pinned - need.pinned
+    for free in (host.free, *(node.free for node in host.nodes)):
+        for amount in free:
+            yield -1 if amount >= _UNKNOWN else amount
 
 
-def _nodes_gained(before: Sequence[NodeCapacity],
-                  after: Sequence[NodeCapacity]) -> bool:
-    return len(before) != len(after) or any(
-        new.pinned > old.pinned or new.shared > old.shared
-        or _may_have_grown(new.bandwidth, old.bandwidth) or _amounts_grew(
-            old.pages, new.pages) or _amounts_grew(old.devices, new.devices)
-        for old, new in zip(before, after, strict=True))
-
-
-def _may_have_grown(new: int | None, old: int | None) -> bool:
-    """Return whether a free amount may be larger than before.
-
-    An amount of None is unknown, so it may be larger.
-    """
-    return new != old and (new is None or old is None or new > old)
-
-
-def _amounts_grew(old: Mapping[Any, int], new: Mapping[Any, int]) -> bool:
-    return any(left > old.get(name, 0) for name, left in new.items())
+def _known(amount: int) -> int | None:
+    """Return a free amount; None if the host does not report it."""
+    return amount if amount < _UNKNOWN else None

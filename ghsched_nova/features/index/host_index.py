@@ -19,24 +19,19 @@ enough.
 The threads of nova-scheduler share one index. A lock guards what changes, and
 is held for one host at a time, or to copy a list of hosts. Readers walk over
 immutable views of the hosts and hold no lock.
-
-Where few hosts have room, a walk goes by the classes of hosts
-(:mod:`ghsched_nova.features.index.capacity_classes`) and passes over hosts
-that cannot. A host that changes its class meanwhile may be left out.
 """
 
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 import itertools
 import random
 import threading
 
-from ghsched_nova.features.index import capacity_classes
 from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import HostView
 from ghsched_nova.features.index.host_capacity import Need
@@ -44,9 +39,6 @@ from ghsched_placement.features.index import headroom
 
 #: Number of feasible hosts at which a walk ends; the best are proposed.
 POOL = 32
-
-#: Number of hosts that a walk looks at before it goes by the classes of hosts.
-PROBES = 256
 
 #: Seconds after which a claim that its host has never reported is dropped.
 CLAIM_AGE = 180.0
@@ -63,8 +55,7 @@ class _Claim:
     """A guest that this scheduler has placed on a host.
 
     :ivar need: resources of the guest.
-    :ivar nodes: host NUMA node of each guest NUMA node, as a position in the
-        host's report.
+    :ivar nodes: number of the host NUMA node of each guest NUMA node.
     :ivar time: time of the claim in seconds of the monotonic clock.
     :ivar missing_in_report: whether the host's last report does not include
         the guest, so that its CPUs, memory and devices must be subtracted.
@@ -88,15 +79,10 @@ class _Claim:
 
         :param view: free resources of the host without the claim.
         """
-        groups = view.groups
-        if groups is not None and self.missing_in_placement:
-            groups -= self.need.groups
-        nodes = list(view.nodes)
-        for place, need in zip(self.nodes, self.need.nodes, strict=True):
-            if place < len(nodes):
-                nodes[place] = nodes[place].subtract_guest_node(
-                    need, self.missing_in_report, self.missing_in_placement)
-        return replace(view, nodes=tuple(nodes), groups=groups)
+        need = self.need.read_amounts(view.row.table, self.missing_in_report,
+                                      self.missing_in_placement)
+        return view if need is None else replace(
+            view, amounts=view.amounts.take(need, self.nodes))
 
 
 class Host:
@@ -114,7 +100,7 @@ class Host:
         self._groups: int | None = None
         self._corrected_at = float('inf')
         self._read_headroom(row.placement_headroom)
-        self.view = HostView(row, ())
+        self.view = HostView(row, row.amounts)
         self._recompute(row, 0.0)
 
     def _read_headroom(self, left: headroom.Headroom | None) -> None:
@@ -191,16 +177,19 @@ class Host:
                 claim.missing_in_placement and claim.time >= queried_at)
         self._recompute(self.view.row, now)
 
-    def add_claim(self, consumer: str, need: Need, now: float) -> None:
+    def add_claim(self, consumer: str, need: Need, now: float,
+                  nodes: Sequence[int] | None = None) -> None:
         """Subtract a new guest's resources from this host's free resources.
 
         They are subtracted until the host's own report includes the guest.
 
         :param consumer: UUID of the guest.
+        :param nodes: host NUMA node of each guest NUMA node; None if unknown.
         """
-        nodes = self.view.assign_nodes(need)
+        nodes = nodes or self.view.assign_nodes(need)
         if nodes is not None:
-            claim = self._claims[consumer] = _Claim(need, nodes, now)
+            claim = self._claims[consumer] = _Claim(
+                need, tuple(nodes), now)
             self.view = claim.subtract_claim_from(self.view)
 
     def confirm_claim(self, consumer: str) -> None:
@@ -250,9 +239,7 @@ class Host:
             consumer: claim for consumer, claim in self._claims.items()
             if (claim.missing_in_report or claim.missing_in_placement)
             and now - claim.time < CLAIM_AGE}
-        view = HostView(row, tuple(
-            replace(node, bandwidth=self._bandwidth.get(node.number))
-            for node in row.nodes), self._groups)
+        view = HostView(row, row.read_amounts(self._bandwidth, self._groups))
         for claim in self._claims.values():
             view = claim.subtract_claim_from(view)
         if not view.has_more_free_than(self.view):
@@ -270,7 +257,6 @@ class Index:
         self._lock = threading.Lock()
         self._hosts: dict[str, Host] = {}
         self._walk: tuple[Host, ...] = ()
-        self._classes = capacity_classes.HostClasses[Host]()
         self._placed: dict[str, str] = {}    # consumer -> host
         self._unavailable: frozenset[str] = frozenset()
         self._chance = chance or random.Random()  # noqa: S311
@@ -309,7 +295,6 @@ class Index:
                 host = self._hosts.pop(uuid, None)
                 if host is not None:
                     changed += 1
-                    self._classes.remove_member(uuid)
             if changed:
                 self._walk = tuple(self._hosts.values())
 
@@ -320,17 +305,10 @@ class Index:
         """
         known = self._hosts.get(row.uuid)
         if known is None:
-            host = self._hosts[row.uuid] = Host(row)
-            self._update_class(host)
+            self._hosts[row.uuid] = Host(row)
         elif known.view.row != row:
             known.update_report(row, now)
-            self._update_class(known)
         return known is None
-
-    def _update_class(self, host: Host) -> None:
-        self._classes.set_host_class(
-            host.view.row.uuid, host, capacity_classes.classify_host(
-                (room.pinned, room.bandwidth) for room in host.view.nodes))
 
     def set_unavailable_hosts(self, host_names: Collection[str]) -> None:
         """Set the hosts that the index must not propose.
@@ -351,74 +329,52 @@ class Index:
         """
         bare = need.cpus_and_memory
         return any(
-            HostView(row, row.nodes).assign_nodes(bare) is not None
+            HostView(row, row.amounts).assign_nodes(bare) is not None
             for row in (host.view.row for host in self._walk))
 
     def propose_hosts(self, need: Need, allows: Callable[[HostReport], bool],
-                      tried: Collection[str], now: float) -> list[HostView]:
+                      tried: Collection[str], now: float,
+                      at_once: int = 1) -> list[HostView]:
         """Return hosts that seem to have enough free resources for a request.
 
-        The search starts at a random host. Hosts with equal free resources
-        form a class. A class in which the request cannot fit is skipped as a
-        whole.
+        The search starts at a random host.
 
         :param allows: function that returns whether a host may be proposed.
         :param tried: UUIDs of hosts that were already proposed for the
             request.
+        :param at_once: number of guests that each host must hold.
         """
         with self._lock:
             hosts, unavailable = self._walk, self._unavailable
-        found: dict[str, HostView] = {}
-        seen: set[str] = set()
+        found: list[HostView] = []
         start = self._chance.randrange(len(hosts)) if hosts else 0
-        # The first hosts are enough for most requests.
-        for host in itertools.chain(
-                capacity_classes.iterate_hosts_from(hosts, start, PROBES),
-                self._iterate_hosts_by_class(need)):
+        for host in itertools.chain(hosts[start:], hosts[:start]):
             view = host.view
             row = view.row
-            if row.uuid in seen:
-                continue
-            seen.add(row.uuid)
             if (row.name not in unavailable and row.uuid not in tried
                     and not view.has_refused(need, now) and allows(row)
-                    and view.assign_nodes(need) is not None):
-                found[row.uuid] = view
+                    and view.assign_nodes(need) is not None
+                    and (at_once == 1
+                         or view.count_guests(need, at_once) == at_once)):
+                found.append(view)
                 if len(found) == POOL:
                     break
-        return list(found.values())
+        return found
 
-    def _iterate_hosts_by_class(self, need: Need) -> Iterator[Host]:
-        """Iterate over the hosts on which a request may fit, in mixed order.
-
-        Hosts with equal free resources form a class. Iteration starts at a
-        random host, and successive hosts are from different classes, so that
-        the first hosts are as varied as all hosts of the cloud.
-        """
-        with self._lock:
-            known = self._classes.list_classes()
-        needs = capacity_classes.round_guest_needs(
-            (node.pinned, node.bandwidth) for node in need.nodes)
-        chosen = [one for one in known if one.may_fit(needs)]
-        with self._lock:
-            hosts = self._classes.list_members(chosen)
-        start = self._chance.randrange(len(hosts)) if hosts else 0
-        return capacity_classes.iterate_hosts_scattered(hosts, start)
-
-    def add_claim(self, uuid: str, consumer: str, need: Need,
-                  now: float) -> None:
+    def add_claim(self, uuid: str, consumer: str, need: Need, now: float,
+                  nodes: Sequence[int] | None = None) -> None:
         """Subtract a placed guest from its host's free resources in the index.
 
         :param uuid: UUID of the host.
         :param consumer: UUID of the guest.
+        :param nodes: host NUMA node of each guest NUMA node; None if unknown.
         """
         with self._lock:
             self._drop_claim(consumer)
             host = self._hosts.get(uuid)
             if host is not None:
                 self._placed[consumer] = uuid
-                host.add_claim(consumer, need, now)
-                self._update_class(host)
+                host.add_claim(consumer, need, now, nodes)
                 if len(self._placed) > _PLACED:
                     del self._placed[next(iter(self._placed))]
 
@@ -433,7 +389,6 @@ class Index:
                 host = self._hosts.get(self._placed.get(consumer, ''))
                 if host is not None and host.view.row.name == host_name:
                     host.confirm_claim(consumer)
-                    self._update_class(host)
 
     def drop_claim(self, consumer: str, host_name: str | None = None) -> None:
         """Drop a placed guest's claim, so that its resources count as free.
@@ -455,7 +410,6 @@ class Index:
         host = self._hosts.get(uuid)
         if host is not None:
             host.drop_claim(consumer)
-            self._update_class(host)
 
     def set_free_amounts(self, uuid: str, bandwidth: Mapping[int, int],
                          groups: int | None, queried_at: float,
@@ -473,7 +427,6 @@ class Index:
             host = self._hosts.get(uuid)
             if host is not None:
                 host.set_free_amounts(bandwidth, groups, queried_at, now)
-                self._update_class(host)
 
     def drop_old_changes(self, now: float) -> None:
         """Drop old claims, and old values that were read from Placement.
@@ -490,7 +443,6 @@ class Index:
                 row = host.view.row
                 if self._hosts.get(row.uuid) is host:
                     host.update_report(row, now)
-                    self._update_class(host)
 
     def add_refusals(self, uuids: Iterable[str], need: Need,
                      now: float) -> None:

@@ -415,7 +415,22 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
                       and all(map(_runs_ghsched_driver, cells)),
                       floating=devices.get(None, {}),
                       pfs=tuple(_iterate_pfs(pools)),
-                      placement_headroom=headroom.from_stats(stats))
+                      placement_headroom=headroom.from_stats(stats),
+                      vcpus=_count_free_units(report, 'vcpus', 'cpu'),
+                      memory=_count_free_units(report, 'memory_mb', 'ram'))
+
+
+def _count_free_units(report: Mapping[str, Any], column: str,
+                      ratio: str) -> int:
+    """Return what a compute node has left of a resource.
+
+    :param column: column of the total amount; with ``_used``, that of what
+        guests use.
+    :param ratio: beginning of the column of the allocation ratio.
+    """
+    return int(_parse_count(report[column]) * _parse_allocation_ratio(
+        report[f'{ratio}_allocation_ratio'])) - _parse_count(
+            report[f'{column}_used'])
 
 
 def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
@@ -540,7 +555,7 @@ def _parse_node_capacity(
     shared = int(len(_parse_cpus(cell['cpuset']))
                  * _parse_allocation_ratio(report['cpu_allocation_ratio']))
     return NodeCapacity(
-        number=node, cpus=len(pinned),
+        number=node,
         pinned=len(pinned - _parse_cpus(cell['pinned_cpus'])),
         shared=shared - _parse_count(cell['cpu_usage']),
         pages={**pages, 0: memory - _parse_count(cell['memory_usage'])},

@@ -17,13 +17,13 @@ for its answer only. Asked with ``in_tree`` in every request group it looks at
 one host. Traits that are asked for would still make it go through all hosts,
 so they are left out of the query and looked for in its answer.
 
-The best of the proposed hosts is asked about. The candidates of its alternates
-are derived from that answer where that can be done
+The best of the proposed hosts is asked about. The candidates of others, also
+for later requests, are derived from that answer where that can be done
 (:mod:`ghsched_nova.features.index.derived_candidates`); otherwise each is
-asked about as well. A derived candidate that is claimed in place of the first
-is asked about before.
+asked about as well.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -44,6 +44,7 @@ from ghsched_nova.features.index.host_capacity import HostView
 from ghsched_nova.features.index.host_capacity import Need
 from ghsched_nova.features.index.host_capacity import NodeNeed
 from ghsched_nova.features.index.host_index import Index
+from ghsched_nova.features.index.host_index import POOL
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
@@ -58,8 +59,8 @@ LOG = logging.getLogger(__name__)
 #: Hosts that are proposed at a time: one, and two alternates.
 BATCH = 3
 
-#: Hosts that are proposed before all hosts are searched.
-MAX_TRIED = 9
+#: Proposals of so many hosts before all hosts are searched.
+MAX_BATCHES = 3
 
 #: One of this many hosts that the index finds is read and weighed. The others
 #: are left out at random, because concurrent schedulers with the same index
@@ -68,6 +69,12 @@ WEIGHED_OF = 4
 
 #: Microversion of Placement in which candidates are asked for.
 _VERSION = nova_report.SAME_SUBTREE_VERSION
+
+#: Policies of server groups that the index considers itself.
+AFFINITY, ANTI_AFFINITY = 'affinity', 'anti-affinity'
+
+#: Policies of server groups by which hosts with members are proposed first.
+_PREFER_MEMBERS = frozenset({AFFINITY, 'soft-affinity'})
 
 #: Filters that need Placement's candidates.
 _NEED_CANDIDATES = frozenset({'PciPassthroughFilter', 'NUMATopologyFilter',
@@ -86,14 +93,15 @@ class Search:
     """State of a scheduling request that is served by the index of hosts.
 
     :ivar need: resources that the request needs on one host.
-    :ivar wanted: number of hosts to find: the one to claim, and alternates.
+    :ivar wanted: number of hosts to find for one server: the one to claim, and
+        alternates.
+    :ivar servers: number of servers in the request, each with this need.
     :ivar tried: UUIDs of hosts that were proposed, or that a filter refused.
     :ivar attempts: number of hosts that were proposed.
     :ivar states: host states of the hosts proposed last, by UUID.
     :ivar asked: whether Nova has asked for allocation candidates.
     :ivar derived: report and Placement query of each host whose candidates
-        were derived from those of another host, by UUID. The query is sent
-        before such a candidate is claimed.
+        were derived from those of another host, by UUID.
     """
 
     spec: Any
@@ -105,6 +113,28 @@ class Search:
     asked: bool = False
     derived: dict[str, tuple[HostReport, 'Query']] = field(
         default_factory=dict)
+    servers: int = 1
+
+    @property
+    def batch(self) -> int:
+        """Number of hosts that are proposed at a time."""
+        return min(POOL, BATCH + self.servers - 1)
+
+    @property
+    def wanted_hosts(self) -> int:
+        """Number of hosts to find: those to claim, and alternates."""
+        return min(self.wanted, BATCH) + self.servers - 1
+
+    @property
+    def may_propose(self) -> bool:
+        """Whether more hosts are proposed before all hosts are searched."""
+        return self.attempts < MAX_BATCHES * self.batch
+
+    def count_servers(self, view: HostView) -> int:
+        """Return how many servers of the request a host may hold."""
+        if self.servers == 1 or get_group_policy(self.spec) == ANTI_AFFINITY:
+            return 1
+        return view.count_guests(self.need, self.servers)
 
     def withdraw_host(self, uuid: str) -> None:
         """Withdraw a proposed host for which Placement was not queried.
@@ -132,10 +162,12 @@ def compute_request_need(spec: shared.RequestSpec,
 
     :raises PolicyError: if the bandwidth policy of the flavor is invalid.
     """
-    topology = spec.numa_topology if 'numa_topology' in spec else None
-    if (not topology or not instance_uuids or len(instance_uuids) > 1
-            or _is_unsupported_by_index(spec)):
+    if not instance_uuids or _is_unsupported_by_index(spec):
         return None
+    topology = spec.numa_topology if 'numa_topology' in spec else None
+    cells = topology.cells if topology else ()
+    parts = (host_nodes.list_guest_node_requirements(topology, 1)
+             if topology else [])
     policy = request_filter.parse_policy(spec)
     demand = policy.get_bandwidth_by_node(accounting) if policy else {}
     devices = _list_required_vfs(spec, policy)
@@ -144,35 +176,46 @@ def compute_request_need(spec: shared.RequestSpec,
                  page=max(0, cell.pagesize or 0),
                  bandwidth=demand.get(number, 0),
                  devices=devices.get(number, ()))
-        for number, (cell, node) in enumerate(zip(
-            topology.cells,
-            host_nodes.list_guest_node_requirements(topology, 1),
-            strict=True)))
+        for number, (cell, node) in enumerate(zip(cells, parts, strict=True)))
     return Need(nodes, len(policy.groups) if policy else 0,
                 needs_driver=policy is not None,
-                other_requirements=_make_other_requirements(spec))
+                other_requirements=_make_other_requirements(spec),
+                vcpus=(sum(node.shared for node in nodes) if topology
+                       else spec.flavor.vcpus),
+                memory=spec.flavor.memory_mb)
 
 
 def _is_unsupported_by_index(spec: shared.RequestSpec) -> bool:
     """Return whether the index of hosts does not support a scheduling request.
 
-    It does not support a request that names hosts, rebuilds a server, or is
-    for a server group.
+    It does not support a request that names hosts or rebuilds a server.
     """
     wanted = (spec.requested_destination
               if 'requested_destination' in spec else None)
     return bool(
         scheduler.is_rebuild(spec) or scheduler.is_host_forced(spec)
-        or 'instance_group' in spec and spec.instance_group
         or wanted and any(name in wanted and getattr(wanted, name)
                           for name in ('host', 'node')))
+
+
+def get_group_policy(spec: shared.RequestSpec) -> str | None:
+    """Return the policy of a request's server group; None without a group."""
+    group = spec.instance_group if 'instance_group' in spec else None
+    return group and group.policy
+
+
+def _list_group_hosts(spec: shared.RequestSpec) -> frozenset[str]:
+    """Return the hosts that have members of a request's server group."""
+    group = spec.instance_group if 'instance_group' in spec else None
+    return frozenset(group.hosts if group and 'hosts' in group else ())
 
 
 def _make_other_requirements(spec: shared.RequestSpec) -> Any:
     image = spec.image if 'image' in spec else None
     return (spec.flavor.name, spec.flavor.memory_mb,
             tuple(sorted(spec.flavor.extra_specs.items())),
-            spec.project_id, image and 'id' in image and image.id)
+            spec.project_id, image and 'id' in image and image.id,
+            get_group_policy(spec), _list_group_hosts(spec))
 
 
 def _list_required_vfs(spec: shared.RequestSpec,
@@ -314,8 +357,9 @@ def parse_free_bandwidth_and_groups(
 
 
 def get_allocation_candidates(search: Search, index: Index, client: Any,
-                              manager: Any, context: Any,
-                              resources: Any) -> Any:
+                              manager: Any, context: Any, resources: Any,
+                              templates: derived_candidates.TemplateCache
+                              ) -> Any:
     """Return allocation candidates on hosts that the in-memory index proposes.
 
     Nova's own client would query all hosts. The result has the form of the
@@ -324,6 +368,7 @@ def get_allocation_candidates(search: Search, index: Index, client: Any,
     :param search: state of the request's search.
     :param manager: ``nova.scheduler.host_manager.HostManager``.
     :param resources: ``nova.scheduler.utils.ResourceRequest``.
+    :param templates: templates of candidates for this and later requests.
     """
     if search.asked:
         # Nova's second question, for hosts that report no PCPUs: the whole
@@ -331,13 +376,16 @@ def get_allocation_candidates(search: Search, index: Index, client: Any,
         return [], {}, _VERSION
     search.asked = True
     query = make_one_host_query(resources.to_querystring())
-    collector = _CandidateCollector(search, index, client, context, query)
-    while not collector.found and search.attempts < MAX_TRIED:
+    collector = _CandidateCollector(search, index, client, context, query,
+                                    templates)
+    while collector.servers < search.servers and search.may_propose:
         views = _propose_hosts(search, index, manager, context, resources)
         if not views:
             break
         for view in views:
             collector.add_host(view)
+    if collector.servers < search.servers:
+        return [], {}, _VERSION
     return collector.found, collector.summaries, _VERSION
 
 
@@ -347,63 +395,74 @@ class _CandidateCollector:
     :ivar found: the allocation candidates.
     :ivar summaries: provider summaries of Placement's answers. For a host for
         which Placement was not queried, they have the free bandwidth of its
-        NUMA nodes.
+        NUMA nodes and the free VFs of its PFs.
+    :ivar servers: number of servers that the hosts may hold.
     """
 
     def __init__(self, search: Search, index: Index, client: Any, context: Any,
-                 query: Query) -> None:
+                 query: Query,
+                 templates: derived_candidates.TemplateCache) -> None:
         self.found: list[Any] = []
         self.summaries: dict[str, Any] = {}
+        self.servers = 0
         self._search, self._index = search, index
         self._client, self._context = client, context
-        self._query = query
-        self._template: derived_candidates.Template | None = None
+        self._query, self._templates = query, templates
         self._hosts = 0
 
     def add_host(self, view: HostView) -> None:
         """Add the allocation candidates of a host to those of the search.
 
-        They are derived from those of an earlier host if possible. Otherwise
+        They are derived from those of another host if possible. Otherwise
         Placement is queried for them. Once enough hosts have candidates,
         Placement is not queried any more, and the host is withdrawn.
 
         :param view: free resources of the host.
         """
-        row, search = view.row, self._search
-        derived = (derived_candidates.derive_candidates(self._template, view)
-                   if self._template is not None else [])
+        row, search, now = view.row, self._search, time.monotonic()
+        template = self._templates.find(self._query, view, now)
+        derived = (derived_candidates.derive_candidates(template, view)
+                   if template is not None else [])
         if derived:
             search.derived[row.uuid] = row, self._query
-            self._add_candidates(row.uuid, derived,
-                                 _summarize_free_bandwidth(view))
-        elif self._hosts < search.wanted:
+            self._add_candidates(view, derived, _summarize_free_amounts(view))
+        elif self._hosts < search.wanted_hosts:
             found, summaries = _query_and_record_candidates(
                 search, self._index, self._client, self._context, self._query,
                 row)
             if found:
-                if not self._query.has_granular_traits:
-                    self._template = (
-                        derived_candidates.make_candidate_template(
-                            self._query.parameters, found, summaries, row))
-                self._add_candidates(row.uuid, found, summaries)
+                self._add_template(found, summaries, row, now)
+                self._add_candidates(view, found, summaries)
         else:
             search.withdraw_host(row.uuid)
 
-    def _add_candidates(self, uuid: str, found: Sequence[Any],
+    def _add_template(self, found: Sequence[Any], summaries: Mapping[str, Any],
+                      row: HostReport, now: float) -> None:
+        template = (None if self._query.has_granular_traits else
+                    derived_candidates.make_candidate_template(
+                        self._query.parameters, found, summaries, row))
+        if template is not None:
+            self._templates.add(self._query, template, now)
+
+    def _add_candidates(self, view: HostView, found: Sequence[Any],
                         summaries: Mapping[str, Any]) -> None:
         self.found += found
         self.summaries.update(summaries)
         self._hosts += 1
+        self.servers += self._search.count_servers(view)
 
 
-def _summarize_free_bandwidth(view: HostView) -> dict[str, Any]:
-    """Return provider summaries with the free bandwidth of a host's nodes."""
+def _summarize_free_amounts(view: HostView) -> dict[str, Any]:
+    """Return provider summaries with free bandwidth and VFs of a host."""
     uuid = view.row.uuid
-    return {uuid: {}, **{
-        names.make_numa_provider_uuid(uuid, node.number): {
-            'resources': {names.MEM_BW_PCT: {
-                'capacity': node.bandwidth, 'used': 0}}}
-        for node in view.nodes if node.bandwidth is not None}}
+    found: dict[str, Any] = {uuid: {}}
+    for provider, name, free in (
+            *((names.make_numa_provider_uuid(uuid, node), names.MEM_BW_PCT,
+               free) for node, free in view.bandwidth.items()),
+            *((pf.provider, pf.resource_class, pf.free)
+              for pf in view.list_pfs())):
+        found[provider] = {'resources': {name: {'capacity': free, 'used': 0}}}
+    return found
 
 
 def _query_and_record_candidates(
@@ -427,27 +486,18 @@ def _query_and_record_candidates(
     return found, summaries
 
 
-def confirm_derived_candidate(search: Search, index: Index, client: Any,
-                              context: Any,
-                              request: Mapping[str, Any]) -> bool:
-    """Return whether Placement offers an allocation candidate to be claimed.
+def correct_derived_host(search: Search, index: Index, client: Any,
+                         context: Any, request: Mapping[str, Any]) -> None:
+    """Read the free amounts of a host if its derived candidate was refused.
 
-    Placement is asked only if the candidate was derived from another host's:
-    a claim alone would not notice a trait that has changed since the host's
-    report.
+    Otherwise the same candidate would be derived for the next request.
 
-    :param request: the allocation candidate.
+    :param request: allocation candidate that Placement has refused.
     """
     for uuid in search.derived.keys() & request['allocations'].keys():
         row, query = search.derived.pop(uuid)
-        found, _summaries = _query_and_record_candidates(
-            search, index, client, context, query, row)
-        offered = any(one['allocations'] == request['allocations']
-                      for one in found)
-        if not offered:
-            index.add_refusals([uuid], search.need, time.monotonic())
-        return offered
-    return True
+        _query_and_record_candidates(search, index, client, context, query,
+                                     row)
 
 
 def _query_host_candidates(client: Any, context: Any, query: Query,
@@ -470,19 +520,30 @@ def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
     and in which order.
     """
     allowed = _AllowedHosts(search.spec, manager, resources)
-    views = {view.row.uuid: view for view in index.propose_hosts(
-        search.need, allowed.is_allowed, search.tried, time.monotonic())}
+    members = _list_group_hosts(search.spec)
+    policy = get_group_policy(search.spec)
+
+    def propose(allows: Callable[[HostReport], bool]) -> list[HostView]:
+        return index.propose_hosts(
+            search.need, allows, search.tried, time.monotonic(),
+            search.servers if policy == AFFINITY else 1)
+    near = propose(lambda row: row.name in members and allowed.is_allowed(
+        row)) if members and policy in _PREFER_MEMBERS else []
+    views = {view.row.uuid: view for view in near}
+    if not (members and policy == AFFINITY):
+        views |= {view.row.uuid: view for view in propose(allowed.is_allowed)}
     states: list[Any] = []
-    uuids = index.shuffle_hosts(views)
-    size = max(BATCH, math.ceil(len(uuids) / WEIGHED_OF))
+    first = {view.row.uuid for view in near}
+    uuids = [*first, *index.shuffle_hosts(views.keys() - first)]
+    size = max(search.batch, math.ceil(len(uuids) / WEIGHED_OF))
     for some in (uuids[at:at + size] for at in range(0, len(uuids), size)):
         states += _list_filtered_states(search.spec, manager, context, some)
         # Those that Nova has no use for are not proposed again.
         search.tried.update(set(some) - {state.uuid for state in states})
-        if len(states) >= BATCH:
+        if len(states) >= search.batch:
             break
-    weighed = manager.get_weighed_hosts(states, search.spec)
-    search.states = {one.obj.uuid: one.obj for one in weighed[:BATCH]}
+    weighed = manager.get_weighed_hosts(states, search.spec)[:search.batch]
+    search.states = {one.obj.uuid: one.obj for one in weighed}
     search.attempts += len(search.states)
     search.tried.update(search.states)
     return [views[uuid] for uuid in search.states]

@@ -30,12 +30,15 @@ from typing import Any
 from nova import exception
 from oslo_log import log as logging
 
+from ghsched_nova.features.index import cloud_memory
+from ghsched_nova.features.index import derived_candidates
 from ghsched_nova.features.index.host_capacity import Need
 from ghsched_nova.features.index.host_index import Index
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_metrics
 from ghsched_nova.features.index import index_search
 from ghsched_nova.features.index.refusal_cache import RefusalCache
+from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import request_filter
@@ -74,7 +77,9 @@ class IndexedScheduler:
         self.feed = index_feed.Feed(self.index)
         self._manager = manager
         self._current = _Current()
-        self._refusals = RefusalCache(self._may_have_cpus_and_memory)
+        self._templates = derived_candidates.TemplateCache()
+        self._memory = cloud_memory.CloudMemory(self.index)
+        self._refusals = RefusalCache(self.may_have_cpus_and_memory)
         self._lock = threading.Lock()
         self._counts = {'hits': 0, 'fallbacks': 0, 'others': 0,
                         'remembered': 0}
@@ -90,6 +95,15 @@ class IndexedScheduler:
         memory.
         """
         return self._current.search
+
+    @property
+    def memory(self) -> cloud_memory.CloudMemory | None:
+        """Answers that explain refusals; None if the index is not up to date.
+        """
+        is_usable = (len(self.index) >= MIN_HOSTS
+                     and self.feed.age < cloud_memory.MAX_AGE
+                     and not self.feed.unreadable_hosts)
+        return self._memory if is_usable else None
 
     def compute_need(self, context: Any, spec: Any,
                      instance_uuids: Any) -> Need | None:
@@ -118,13 +132,14 @@ class IndexedScheduler:
             self._count_request_result('others')
         return need
 
-    def select_hosts(self, spec: Any, need: Need,
+    def select_hosts(self, spec: Any, servers: Sequence[str], need: Need,
                      schedule_request: Callable[[Any], Any],
                      has_other: bool = False,
                      wanted: int = index_search.BATCH) -> Any:
         """Select hosts for a request with the in-memory index of hosts.
 
-        :param need: resources that the request needs on one host.
+        :param servers: UUIDs of the servers of the request.
+        :param need: resources that each server needs on one host.
         :param schedule_request: function that schedules a copy of the request.
         :param has_other: whether the caller can try another number of guest
             NUMA nodes before it searches all hosts.
@@ -134,18 +149,18 @@ class IndexedScheduler:
         :raises NoHostFits: if ``has_other``, and the index proves that the
             request fits on no host.
         """
-        with _logging_errors('cannot release the earlier claim', spec):
-            self.index.drop_claim(spec.instance_uuid)
-        search = index_search.Search(spec, need,
-                                     min(wanted, index_search.BATCH))
+        with _logging_errors('cannot release the earlier claims'):
+            for server in servers:
+                self.index.drop_claim(server)
+        search = index_search.Search(spec, need, wanted, servers=len(servers))
         try:
-            while search.attempts < index_search.MAX_TRIED:
+            while search.may_propose:
                 found = self._try_selecting_hosts(search, spec,
                                                   schedule_request)
                 if found is not None:
                     self._count_request_result('hits')
                     return found
-                if not search.states:
+                if not search.states or len(servers) > 1:
                     break
         except index_search.UnsupportedByIndex as reason:
             LOG.debug('ghsched: the index of hosts does not support a '
@@ -153,12 +168,12 @@ class IndexedScheduler:
                       reason)
         finally:
             self._current.search = None
-        if has_other and not self._may_have_cpus_and_memory(need):
+        if has_other and not self.may_have_cpus_and_memory(need):
             raise NoHostFits
         self._count_request_result('fallbacks')
         return None
 
-    def _may_have_cpus_and_memory(self, need: Need) -> bool:
+    def may_have_cpus_and_memory(self, need: Need) -> bool:
         """Return whether a host may have enough CPUs and memory for a request.
 
         The answer is no only if all hosts' reports were read just now. It
@@ -179,8 +194,10 @@ class IndexedScheduler:
         try:
             return schedule_request(search.spec)
         except exception.NoValidHost:
-            self.index.add_refusals(search.states, search.need,
-                                    time.monotonic())
+            # Each host may hold some of several servers.
+            if search.servers == 1:
+                self.index.add_refusals(search.states, search.need,
+                                        time.monotonic())
             return None
 
     def get_allocation_candidates(self, client: Any, context: Any,
@@ -197,7 +214,7 @@ class IndexedScheduler:
         try:
             return index_search.get_allocation_candidates(
                 self.current_search, self.index, client, self._manager,
-                context, resources)
+                context, resources, self._templates)
         except index_search.UnsupportedByIndex:
             raise
         except Exception as error:
@@ -205,49 +222,48 @@ class IndexedScheduler:
                           'index of hosts; searching all hosts instead')
             raise index_search.UnsupportedByIndex(repr(error)) from error
 
-    def confirm_candidate(self, client: Any, context: Any,
-                          request: Any) -> bool:
-        """Return whether Placement offers a candidate that is to be claimed.
+    def correct_refused_host(self, client: Any, context: Any,
+                             request: Any) -> None:
+        """Update the index if Placement has refused a derived candidate.
 
-        Placement is asked only about candidates that were not in its answer.
+        Errors are logged.
 
         :param request: the allocation candidate.
-        :raises UnsupportedByIndex: if Placement cannot be asked. Nothing is
-            claimed yet, so that all hosts can be searched.
         """
-        search = self.current_search
-        if search is None:
-            return True
-        try:
-            return index_search.confirm_derived_candidate(
-                search, self.index, client, context, request)
-        except index_search.UnsupportedByIndex:
-            raise
-        except Exception as error:
-            LOG.exception('ghsched: cannot confirm an allocation candidate of '
-                          'the index of hosts; searching all hosts instead')
-            raise index_search.UnsupportedByIndex(repr(error)) from error
+        if self.current_search is not None:
+            with _logging_errors('cannot correct a host'):
+                index_search.correct_derived_host(
+                    self.current_search, self.index, client, context, request)
 
-    def subtract_placed_guest(self, selections: Any, spec: Any,
-                              need: Need) -> None:
-        """Subtract a placed guest from its host's free resources in the index.
+    def subtract_placed_guests(self, selections: Any, servers: Sequence[str],
+                               need: Need) -> None:
+        """Subtract placed guests from the free resources of hosts.
 
         Errors are logged and not raised. Guests that Nova's own search placed
         are subtracted, too. A host that cannot be updated is removed from the
         index until its next report.
 
-        :param selections: the selected hosts.
-        :param need: resources of the guest.
+        :param selections: the selected hosts of each server.
+        :param servers: UUIDs of the servers.
+        :param need: resources of each guest.
         """
-        uuid = None
-        with _logging_errors('cannot subtract the claim from the index', spec):
-            (chosen, *_alternates), = selections
-            uuid = chosen.compute_node_uuid
-            self.index.add_claim(uuid, spec.instance_uuid, need,
-                                 time.monotonic())
-            return
-        with _logging_errors('cannot drop the host from the index', spec):
-            self.index.update_hosts((), [uuid], time.monotonic())
+        for server, hosts in zip(servers, selections, strict=False):
+            if not self._subtract_placed_guest(hosts, server, need):
+                with _logging_errors('cannot drop the host from the index'):
+                    self.index.update_hosts(
+                        (), [hosts[0].compute_node_uuid], time.monotonic())
+
+    def _subtract_placed_guest(self, hosts: Any, server: str,
+                               need: Need) -> bool:
+        """Return whether a placed guest was subtracted from its host."""
+        with _logging_errors('cannot subtract the claim from the index',
+                             server):
+            self.index.add_claim(
+                hosts[0].compute_node_uuid, server, need, time.monotonic(),
+                numa.parse_chosen_host_nodes(
+                    hosts[0].limits and hosts[0].limits.numa_topology))
+            return True
+        return False
 
     def confirm_started_guests(self, host_name: str, guests: Any) -> None:
         """Count guests that a host has started by its report alone.
@@ -283,22 +299,24 @@ class IndexedScheduler:
             refusal.
         """
         reason = None
-        with _logging_errors('cannot look up a cached refusal', spec):
+        with _logging_errors('cannot look up a cached refusal',
+                             spec.instance_uuid):
             reason = self._refusals.find_refusal_reason(spec, need,
                                                         has_candidates)
         if reason is not None:
             self._count_request_result('remembered')
             raise exception.NoValidHost(reason=reason)
 
-    def cache_refusal(self, spec: Any, need: Need, reason: str,
-                      queries: Sequence[Sequence[tuple[str, str]]]) -> None:
+    def cache_refusal(self, spec: Any, reason: str,
+                      queries: Sequence[Sequence[tuple[str, str]]],
+                      is_proven: bool) -> None:
         """Cache the reason why a search of all hosts refused a request.
 
         Errors are logged. The parameters are those of
         :meth:`ghsched_nova.features.index.refusal_cache.RefusalCache.add_refusal`.
         """
-        with _logging_errors('cannot cache the refusal', spec):
-            self._refusals.add_refusal(spec, need, reason, queries)
+        with _logging_errors('cannot cache the refusal', spec.instance_uuid):
+            self._refusals.add_refusal(spec, reason, queries, is_proven)
 
     def drop_cached_refusals(self) -> None:
         """Drop all cached refusals of scheduling requests.
@@ -341,16 +359,15 @@ class IndexedScheduler:
 
 
 @contextlib.contextmanager
-def _logging_errors(failure: str, spec: Any = None) -> Iterator[None]:
+def _logging_errors(failure: str, server: str = '-') -> Iterator[None]:
     """Within this context, log any error instead of raising it.
 
     :param failure: beginning of the log line, such as "cannot write metrics".
-    :param spec: the request whose server the log line names.
+    :param server: UUID of the server that the log line names.
     """
     try:
         yield
     except Exception:
         LOG.exception('ghsched: ignoring an error of the index of hosts '
                       '(server %(server)s): %(failure)s',
-                      {'failure': failure,
-                       'server': getattr(spec, 'instance_uuid', '-')})
+                      {'failure': failure, 'server': server})

@@ -22,6 +22,9 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler.select_call import SelectCall
+from ghsched_placement.fit import cloud_lack
+from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
 
 
 class IndexClient:
@@ -40,11 +43,13 @@ class IndexClient:
 
     def claim_resources(self, context: Any, consumer: str, request: Any,
                         *args: Any, **kwargs: Any) -> bool:
-        """Claim a server's resources if Placement offers the candidate."""
-        return self._scheduler.confirm_candidate(
-            self._client, context, request) and bool(
-                self._client.claim_resources(context, consumer, request,
-                                             *args, **kwargs))
+        """Claim a server's resources; update the index if that fails."""
+        claimed = self._client.claim_resources(context, consumer, request,
+                                               *args, **kwargs)
+        if not claimed:
+            self._scheduler.correct_refused_host(self._client, context,
+                                                 request)
+        return bool(claimed)
 
     def get_allocation_candidates(self, context: Any,
                                   resources: Any) -> Any:
@@ -85,13 +90,14 @@ class IndexedManager(manager.CoreSchedulerManager):
                 if index is not None and spec is not None else None)
         if index is None or spec is None or need is None:
             return super()._schedule_request(call)
+        servers = call.keywords['instance_uuids']
         found = index.select_hosts(
-            spec, need, lambda tried: self._select_hosts(
+            spec, servers, need, lambda tried: self._select_hosts(
                 call.with_spec(tried)), call.has_other, call.wanted_hosts)
         if found is None:
             found = self._search_unless_refused(index, need, call, spec)
         if call.keywords.get('return_objects'):
-            index.subtract_placed_guest(found, spec, need)
+            index.subtract_placed_guests(found, servers, need)
         return found
 
     def _search_unless_refused(self, index: indexed.IndexedScheduler,
@@ -101,15 +107,37 @@ class IndexedManager(manager.CoreSchedulerManager):
         """
         spec = spec.obj_clone()
         index.refuse_if_cached(spec, need, self._has_candidates)
+        is_proven = not index.may_have_cpus_and_memory(need)
         self._seen.reset()
         try:
             return super()._schedule_request(call)
         except exception.NoValidHost as error:
             if not self._seen.lost:
                 index.cache_refusal(
-                    spec, need, error.kwargs.get('reason', ''),
-                    [item.query for item in self._seen.shortages])
+                    spec, error.kwargs.get('reason', ''),
+                    [item.query for item in self._seen.shortages], is_proven)
             raise
+
+    def _make_cloud_queries(self, spec: shared.RequestSpec,
+                            policy: policies.GuestPolicy
+                            ) -> cloud_lack.CloudQueries:
+        """Return queries that the index of hosts answers where it can."""
+        cloud = super()._make_cloud_queries(spec, policy)
+        memory = self._indexed and self._indexed.memory
+        return memory.answer_from_index(cloud) if memory else cloud
+
+    def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
+        """Return whether any host has a shared group of this policy.
+
+        While no guest of the cloud shares a group, this is asked once a
+        minute.
+        """
+        memory = self._indexed and self._indexed.memory
+        if memory and memory.remember('no group is shared', lambda: not (
+                self._placement.is_trait_prefix_in_use(
+                    names.SHARE_TRAIT_PREFIX))):
+            return False
+        return super()._has_shared_group(policy)
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:

@@ -93,19 +93,20 @@ class RefusalCache:
                  if known.queries else not self._may_have_room(need))
         return known.reason if holds else None
 
-    def add_refusal(self, spec: Any, need: Need, reason: str,
-                    queries: Sequence[Query]) -> None:
+    def add_refusal(self, spec: Any, reason: str, queries: Sequence[Query],
+                    is_proven: bool) -> None:
         """Cache the reason why a search of all hosts refused a request.
 
         A refusal without a proof that can be checked again is not cached.
 
-        :param need: resources that the request needs on one host.
         :param reason: text that explains why no host fits.
         :param queries: for each part of the reason the query that proves it;
             empty if none does.
+        :param is_proven: whether the reports of the hosts, when the search
+            began, had too few CPUs or too little memory for the request.
         """
         proofs = queries if all(queries) else ()
-        if not proofs and self._may_have_room(need):
+        if not proofs and not is_proven:
             return
         name = make_request_signature(spec)
         found = _Refusal(time.monotonic() + MAX_AGE, reason, proofs)

@@ -108,8 +108,9 @@ class WayTest(IndexTestCase):
             self.hosts_unknown_to_the_index_are_found,
             self.an_error_of_the_index_is_no_refusal,
             self.request_that_fails_after_the_claim_holds_nothing,
-            self.several_servers_in_one_request_are_searched_for,
-            self.a_member_of_a_server_group_is_searched_for,
+            self.several_servers_in_one_request_are_by_the_index,
+            self.too_many_servers_in_one_request_hold_nothing,
+            self.members_of_a_server_group_are_by_the_index,
             self.a_forced_host_is_asked_for_as_before)
 
     def a_guest_with_bandwidth_and_one_without(self):
@@ -123,7 +124,10 @@ class WayTest(IndexTestCase):
                    group='compute')
         self.start_host()
         self.boot(self.flavor(nodes=0, policy=None))
-        self.assertEqual((0, 0, 1), self.ways())
+        self.assertEqual((1, 0, 0), self.ways())
+        # More than the host has in all.
+        self.boot(self.flavor(nodes=0, policy=None, ram=40000), state='ERROR')
+        self.assertEqual((1, 1, 0), self.ways())
 
     def guest_with_auto_nodes_is_found_by_the_index(self):
         self.boot(self.flavor(nodes=0, vcpus=4, numa='auto'))
@@ -173,13 +177,29 @@ class WayTest(IndexTestCase):
                 [20] * hits, list(self.bandwidth(server['id']).values()))
             self.assertEqual(hits, self.ways()[0])
 
-    def several_servers_in_one_request_are_searched_for(self):
-        body = self._build_server(flavor_id=self.flavor(mem_bw_min=30),
+    def boot_several(self, count, **hints):
+        """Return the servers of one request, once none is being built."""
+        body = self._build_server(flavor_id=self.flavor(mem_bw_min=60),
                                   networks='none')
-        server = self.api.post_server(
-            {'server': {**body, 'min_count': 2, 'max_count': 2}})
-        self._wait_for_state_change(server, 'ACTIVE')
-        self.assertEqual((0, 0, 1), self.ways())
+        self.api.post_server({
+            'server': {**body, 'min_count': count, 'max_count': count},
+            'os:scheduler_hints': hints})
+        return [self._wait_for_server_parameter(server, {
+            'OS-EXT-STS:task_state': None}) for server
+            in self.api.get_servers()]
+
+    def several_servers_in_one_request_are_by_the_index(self):
+        servers = self.boot_several(2)
+        for server in servers:
+            self.assert_agreement(server, 'host_a', [60])
+        self.assertEqual([[0], [1]], sorted(map(self.host_nodes, servers)))
+        self.assertEqual((1, 0, 0), self.ways())
+
+    def too_many_servers_in_one_request_hold_nothing(self):
+        for server in self.boot_several(3):
+            self.assertEqual(('ERROR', {}), (
+                server['status'], self.bandwidth(server['id'])))
+        self.assertEqual((0, 1, 0), self.ways())
 
     def a_forced_host_is_asked_for_as_before(self):
         self.start_host('host_b')
@@ -189,18 +209,24 @@ class WayTest(IndexTestCase):
         self.assertEqual(('host_b', (0, 0, 1)),
                          (self.host(server), self.ways()))
 
-    def a_member_of_a_server_group_is_searched_for(self):
+    def members_of_a_server_group_are_by_the_index(self):
         group = self.api.post_server_groups(
             {'name': 'g', 'policy': 'affinity'})
+        for _number in range(2):
+            self.boot_with_hint(group['id'])
+        self.assertEqual((2, 0, 0), self.ways())
+        group = self.api.post_server_groups(
+            {'name': 'h', 'policy': 'anti-affinity'})
         self.boot_with_hint(group['id'])
-        self.assertEqual((0, 0, 1), self.ways())
+        self.boot_with_hint(group['id'], 'ERROR')
+        self.assertEqual((3, 1, 0), self.ways())
 
-    def boot_with_hint(self, group):
+    def boot_with_hint(self, group, state='ACTIVE'):
         body = self._build_server(flavor_id=self.flavor(mem_bw_min=30),
                                   networks='none')
         server = self.api.post_server({
             'server': body, 'os:scheduler_hints': {'group': group}})
-        return self._wait_for_state_change(server, 'ACTIVE')
+        return self._wait_for_state_change(server, state)
 
 
 class QueriesTest(IndexTestCase):
@@ -219,7 +245,7 @@ class QueriesTest(IndexTestCase):
         self.take_steps(
             self.reported_shape_is_that_of_the_provider_in_placement,
             self.one_query_places_a_guest_that_has_an_alternate,
-            self.a_trait_that_a_host_has_lost_is_noticed)
+            self.a_trait_that_a_host_has_lost_is_noticed_with_its_report)
 
     def reported_shape_is_that_of_the_provider_in_placement(self):
         for host in ('host_a', 'host_b'):
@@ -239,8 +265,13 @@ class QueriesTest(IndexTestCase):
         self.assertEqual(({'host_a', 'host_b'}, 1, (1, 0, 0)),
                          (set(tried), len(self.queries), self.ways()))
         self.assert_agreement(server, tried[1], [60])
+        # An equal guest needs none: its candidate is derived, too.
+        self._delete_server(server)
+        server = self.boot(self.flavor(mem_bw_min=60))
+        self.assert_agreement(server, self.host(server), [60])
+        self.assertEqual(1, len(self.queries))
 
-    def a_trait_that_a_host_has_lost_is_noticed(self):
+    def a_trait_that_a_host_has_lost_is_noticed_with_its_report(self):
         for host in ('host_a', 'host_b'):
             self.set_traits(host, add={'CUSTOM_FAST'})
         for _number in range(2):
@@ -248,6 +279,8 @@ class QueriesTest(IndexTestCase):
         flavor = self.flavor(mem_bw_min=20,
                              extra={'trait:CUSTOM_FAST': 'required'})
         self.set_traits('host_b', remove={'CUSTOM_FAST'})
+        for _number in range(2):
+            self.reserve()
         for _number in range(3):
             self.assertEqual('host_a', self.host(self.boot(flavor)))
 

@@ -454,7 +454,7 @@ SCHEDULER_LOADS = frozenset(
         '.conf.deprecated', '.conf.host', '.conf.scheduler',
         '.features', '.features.declared_filter',
         '.features.declared_scheduler',
-        '.features.index', '.features.index.capacity_classes',
+        '.features.index', '.features.index.cloud_memory',
         '.features.index.derived_candidates',
         '.features.index.host_capacity', '.features.index.host_index',
         '.features.index.index_feed', '.features.index.index_metrics',

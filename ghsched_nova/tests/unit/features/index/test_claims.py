@@ -188,7 +188,7 @@ class Scheduler(declared_scheduler.GhschedSchedulerManager):
         self.placement_client.claim_resources(
             call.context, uuid, {'allocations': CLAIM}, 'p', 'u', '1.36')
         sys.settrace(self._injector.trace)
-        return [[types.SimpleNamespace(compute_node_uuid='h')]]
+        return [[types.SimpleNamespace(compute_node_uuid='h', limits=None)]]
 
 
 class InjectionTest(base.TestCase):
@@ -220,7 +220,7 @@ class InjectionTest(base.TestCase):
         injector = Injector(number)
         one = indexed.IndexedScheduler(None)
         one.index.update_hosts([HostReport('h', 'h', 'c', 1, (
-            NodeCapacity(0, 4, 4, pages={0: 9}),))], (), 0)
+            NodeCapacity(0, 4, pages={0: 9}),))], (), 0)
         one.compute_need = lambda *_args: NEED if by_index else None
         spec = types.SimpleNamespace(instance_uuid='guest', flavor={})
         spec.obj_clone = lambda: spec

@@ -41,7 +41,7 @@ PARAMETERS = (('limit', '5'), ('resources', 'PCPU:4'),
 def report(uuid, free=(50, 50), shape=SHAPE):
     return HostReport(
         uuid, uuid[:1], 'c', 1, tuple(
-            NodeCapacity(number, 8, 8, 0, {0: 4096})
+            NodeCapacity(number, 8, 0, {0: 4096})
             for number in range(len(free))), has_driver=True,
         placement_headroom=headroom.Headroom(
             1., 0, 9, dict(enumerate(free)), shape))
@@ -87,12 +87,10 @@ class DeriveTest(base.TestCase):
                          derived_candidates.derive_candidates(
                              template(), view(SECOND, (29, 30))))
 
-    def test_groups_of_two_nodes_share_a_node_unless_isolated(self):
+    def test_groups_of_two_nodes_have_a_node_each(self):
         two = (*PARAMETERS, ('resources_y', 'CUSTOM_MEM_BW_PCT:30'))
-        first = candidate(FIRST, 0, 1)
-        for policy, expected in (
-                ('none', [(0, 0), (0, 1), (1, 0)]),
-                ('isolate', [(0, 1), (1, 0)])):
+        first, expected = candidate(FIRST, 0, 1), [(0, 1), (1, 0)]
+        for policy in ('none', 'isolate'):
             made = template((*two, ('group_policy', policy)), first)
             self.assertEqual(
                 [candidate(SECOND, *nodes) for nodes in expected],
@@ -190,11 +188,6 @@ class DeriveVfsTest(base.TestCase):
             [vf_candidate(SECOND, 0, 1), vf_candidate(SECOND, 1, 0)],
             self.derive(pf_report(SECOND, 8, 8)))
 
-    def test_derive_lets_two_guest_nodes_share_a_pf_with_enough_vfs(self):
-        for count, expected in ((4, []), (5, [vf_candidate(SECOND, 0, 0)])):
-            self.assertEqual(expected, self.derive(
-                pf_report(SECOND, count, 1, free=(60, 60))))
-
     def test_derive_omits_pfs_without_enough_vfs(self):
         self.assertEqual([vf_candidate(SECOND, 0, 1)],
                          self.derive(pf_report(SECOND, 2, 3)))
@@ -282,10 +275,11 @@ class CollectTest(base.TestCase):
         self.index = host_index.Index()
         self.client = AnsweringClient()
         self.search = index_search.Search(None, Need((NodeNeed(pinned=1),)))
-        proposed = iter([self.views])
+        self.templates = derived_candidates.TemplateCache()
 
         def propose(*_args):
-            views = next(proposed, [])
+            views = [one for one in self.views
+                     if one.row.uuid not in self.search.tried]
             self.search.attempts += len(views)
             self.search.states = {one.row.uuid: 1 for one in views}
             self.search.tried.update(self.search.states)
@@ -300,7 +294,8 @@ class CollectTest(base.TestCase):
         self.index.update_hosts([one.row for one in self.views], (), 0.)
         found, hosts, _version = index_search.get_allocation_candidates(
             self.search, self.index, self.client, None, self.context,
-            resources)
+            resources, self.templates)
+        self.search.asked = False
         return found, set(hosts)
 
     def test_one_query_finds_candidates_of_three_hosts(self):
@@ -329,8 +324,6 @@ class CollectTest(base.TestCase):
         self.assertEqual([FIRST], self.client.asked)
         self.assertEqual({SECOND, THIRD}, set(self.search.derived))
         self.assertIn(vf_candidate(THIRD, 1, 0), found)
-        self.assertTrue(self.confirm(vf_candidate(THIRD, 0, 1)))
-        self.assertFalse(self.confirm(vf_candidate(SECOND, 1, 0)))
 
     def test_hosts_are_asked_about_if_pfs_need_a_trait_of_an_alias(self):
         self.collect_with_vfs('CUSTOM_FAST')
@@ -367,30 +360,87 @@ class CollectTest(base.TestCase):
         self.collect('&required_x=CUSTOM_T')
         self.assertEqual([FIRST, SECOND, THIRD], self.client.asked)
 
-    def confirm(self, request):
-        return index_search.confirm_derived_candidate(
-            self.search, self.index, self.client, self.context, request)
+    def search_again(self):
+        """Search for an equal request, without the hosts of the last one."""
+        self.client.asked.clear()
+        self.search = index_search.Search(None, self.search.need)
+        return self.collect()
 
-    def test_a_derived_candidate_is_asked_about_before_it_is_claimed(self):
+    def test_later_requests_ask_about_no_host_until_the_template_is_old(self):
         self.collect()
-        self.assertTrue(self.confirm(candidate(FIRST, 1)))
-        self.assertEqual([FIRST], self.client.asked)
-        self.assertTrue(self.confirm(candidate(SECOND, 1)))
+        found, hosts = self.search_again()
+        self.assertEqual([], self.client.asked)
+        self.assertIn(candidate(FIRST, 0), found)
+        self.assertLessEqual({FIRST, SECOND, THIRD}, hosts)
+        self.patch(derived_candidates, 'TEMPLATE_AGE', -1.0)
+        self.search_again()
+        self.assertEqual([FIRST, SECOND, THIRD], self.client.asked)
+
+    def test_later_requests_of_another_kind_ask_again(self):
+        self.collect()
+        self.search = index_search.Search(None, self.search.need)
+        self.collect(parameters=(*PARAMETERS[:2],
+                                 ('resources_x', 'CUSTOM_MEM_BW_PCT:20')))
+        self.assertEqual([FIRST, FIRST], self.client.asked)
+
+    def test_templates_beyond_the_limit_drop_the_oldest(self):
+        self.patch(derived_candidates, '_MAX_TEMPLATES', 2)
+        for query in 'abc':
+            self.templates.add(query, template(), 1.0)
+        self.assertEqual([None, template(), template()], [
+            self.templates.find(query, view(FIRST), 1.0) for query in 'abc'])
+
+    def test_host_whose_derived_candidate_was_refused_is_asked_about(self):
+        self.collect()
+        provider = names.make_numa_provider_uuid(SECOND, 1)
+        self.patch(self.client, 'summaries', lambda uuid: {
+            **summaries(uuid), provider: {'resources': {
+                names.MEM_BW_PCT: {'capacity': 50, 'used': 25}}}})
+        for request in (candidate(FIRST, 1), candidate(SECOND, 1)):
+            index_search.correct_derived_host(
+                self.search, self.index, self.client, self.context, request)
         self.assertEqual([FIRST, SECOND], self.client.asked)
-        # Placement has confirmed it.
-        self.assertTrue(self.confirm(candidate(SECOND, 1)))
-        self.assertEqual([FIRST, SECOND], self.client.asked)
+        self.assertEqual([{0: 50, 1: 50}, {0: 50, 1: 25}, {0: 50, 1: 50}],
+                         [one.bandwidth for one in self.index.list_views()])
 
-    def test_a_derived_candidate_that_placement_lacks_is_not_claimed(self):
-        self.collect()
-        del self.client.hosts[THIRD]
-        self.assertFalse(self.confirm(candidate(SECOND, 0)))
-        self.assertFalse(self.confirm(candidate(THIRD, 1)))
-        refused = {one.row.uuid for one in self.index.list_views()
-                   if one.has_refused(self.search.need, 0.)}
-        self.assertEqual({SECOND, THIRD}, refused)
+    def test_summaries_of_derived_hosts_have_bandwidth_and_vfs(self):
+        row = pf_report(SECOND, 8, 3)
+        found = index_search._summarize_free_amounts(host_index.Host(row).view)
+        self.assertEqual(
+            {'2-pf0': 8, '2-pf1': 3,
+             names.make_numa_provider_uuid(SECOND, 0): 50,
+             names.make_numa_provider_uuid(SECOND, 1): 50},
+            {uuid: next(iter(summary['resources'].values()))['capacity']
+             for uuid, summary in found.items() if summary})
 
-    def test_a_host_that_lost_a_trait_since_its_report_is_not_claimed(self):
-        self.collect()
-        self.patch(index_search, 'filter_by_traits', lambda *_args: [])
-        self.assertFalse(self.confirm(candidate(SECOND, 1)))
+
+class ServersTest(base.TestCase):
+    """Hosts for several servers of one request."""
+
+    def count(self, servers, policy=None, free=(50, 50)):
+        spec = Spec(instance_group=types.SimpleNamespace(
+            policy=policy)) if policy else Spec()
+        search = index_search.Search(
+            spec, Need((NodeNeed(pinned=3, bandwidth=20),)), servers=servers)
+        return search.count_servers(view(SECOND, free))
+
+    def test_host_holds_as_many_servers_as_fit(self):
+        # Two of 3 CPUs and 20 % on each node.
+        self.assertEqual([1, 3, 4, 4], [
+            self.count(servers) for servers in (1, 3, 4, 9)])
+        self.assertEqual(3, self.count(9, free=(50, 39)))
+
+    def test_host_holds_one_server_of_a_group_with_anti_affinity(self):
+        self.assertEqual(1, self.count(4, 'anti-affinity'))
+        self.assertEqual(4, self.count(4, 'soft-anti-affinity'))
+
+    def test_more_hosts_are_proposed_for_more_servers(self):
+        self.assertEqual([3, 6, host_index.POOL], [
+            index_search.Search(None, Need(()), servers=servers).batch
+            for servers in (1, 4, 99)])
+
+
+class Spec(dict):
+    """Request with fields as attributes, which may be missing."""
+
+    __getattr__ = dict.__getitem__

@@ -32,7 +32,6 @@ NIC = ('15b3', '101e')
 
 def node(number=0, pinned=8, **values):
     return NodeCapacity(number,
-                        cpus=8,
                         pinned=pinned,
                         pages={
                             0: 4096,
@@ -64,6 +63,12 @@ def need(*nodes, **values):
                                          bandwidth=30)]), **values)
 
 
+def list_free_amounts(view):
+    """Return free dedicated CPUs and bandwidth of each NUMA node."""
+    return [(node.free[0], view.bandwidth.get(node.number))
+            for node in view.amounts.nodes]
+
+
 class FitTest(base.TestCase):
 
     def fit(self, wanted, **values):
@@ -85,11 +90,6 @@ class FitTest(base.TestCase):
                        NodeNeed(memory=1, page=2048),
                        NodeNeed(devices=((NIC, 1),))):
             self.assertIsNone(self.fit(need(wanted)), wanted)
-
-    def test_fit_prefers_started_nodes_without_devices(self):
-        nodes = (node(0, devices={NIC: 4}), node(1), node(2, pinned=7))
-        self.assertEqual((2,), self.fit(need(), nodes=nodes))
-        self.assertEqual((1,), self.fit(need(), nodes=nodes[:2]))
 
     def test_fit_on_a_host_without_the_driver_finds_none(self):
         host = host_index.Host(
@@ -131,7 +131,7 @@ class HostTest(base.TestCase):
         self.host = host_index.Host(row(bandwidth={0: 100, 1: 100}))
 
     def list_free_amounts(self):
-        return [(room.pinned, room.bandwidth) for room in self.host.view.nodes]
+        return list_free_amounts(self.host.view)
 
     def test_claim_is_subtracted_until_the_host_reports_the_guest(self):
         self.host.add_claim('x', need(), now=1)
@@ -292,7 +292,7 @@ class IndexTest(base.TestCase):
         self.index.add_claim('a', 'x', need(), 0)
         self.index.add_claim('b', 'x', need(), 0)
         self.assertEqual([8, 4, 8], [
-            view.nodes[0].pinned for view in self.index.list_views()])
+            list_free_amounts(view)[0][0] for view in self.index.list_views()])
 
     def test_claims_are_those_of_the_host_that_reports_them(self):
         for name in 'ab':
@@ -300,14 +300,14 @@ class IndexTest(base.TestCase):
         guests = ['guest a', 'guest b', 'unknown']
         self.index.confirm_claims('a', guests)
         self.assertEqual([8, 4, 8], [
-            view.nodes[0].pinned for view in self.index.list_views()])
+            list_free_amounts(view)[0][0] for view in self.index.list_views()])
         for guest in guests:
             self.index.drop_claim(guest, 'c')
         self.assertEqual([8, 4, 8], [
-            view.nodes[0].pinned for view in self.index.list_views()])
+            list_free_amounts(view)[0][0] for view in self.index.list_views()])
         self.index.drop_claim('guest b', 'b')
         self.assertEqual([8, 8, 8], [
-            view.nodes[0].pinned for view in self.index.list_views()])
+            list_free_amounts(view)[0][0] for view in self.index.list_views()])
 
     def test_shuffle_returns_all_hosts_in_a_random_order(self):
         uuids = [str(number) for number in range(12)]
@@ -330,8 +330,7 @@ class OldChangesTest(base.TestCase):
         """Return free CPUs, bandwidth and groups of the host at a time."""
         self.index.drop_old_changes(now)
         view = self.index.list_views()[0]
-        return [(room.pinned, room.bandwidth) for room in view.nodes], (
-            view.groups)
+        return list_free_amounts(view), view.groups
 
     def test_claim_is_subtracted_until_it_is_old(self):
         self.index.add_claim('a', 'guest', need(), 1000)

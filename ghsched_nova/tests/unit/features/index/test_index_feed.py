@@ -235,8 +235,8 @@ class ChangedReportTest(FeedTestCase):
         self.refresh_and_count()
         whole = self.count_whole_reads()
         for number, values in enumerate((
-                {'stats': self.stats('1')}, {'vcpus_used': 3},
-                {'memory_mb_used': 3}, {'running_vms': 1}, {})):
+                {'stats': self.stats('1')}, {'local_gb_used': 3},
+                {'running_vms': 1}, {})):
             self.change('a', 20 + number, **values)
             self.refresh_and_count()
             self.assertEqual([], whole, values)
@@ -247,6 +247,7 @@ class ChangedReportTest(FeedTestCase):
                 {'stats': self.stats(shape='x', time=2.)},
                 {'stats': '{"num_instances": "1"}'},
                 {'ram_allocation_ratio': 2.0}, {'cpu_allocation_ratio': 2.0},
+                {'vcpus_used': 3}, {'memory_mb_used': 3},
                 {'pci_stats': 'null'}, {'pci_stats': ' null'},
                 {'pci_stats': None}, {'numa_topology': ' '})):
             self.change('a', 30 + number, **values)
@@ -501,6 +502,8 @@ class ForgedReportTest(base.TestCase):
     def report(self, name, updated=1, **columns):
         return {'uuid': name, 'host': name, 'updated_at': updated,
                 'ram_allocation_ratio': 1.0, 'cpu_allocation_ratio': 1.0,
+                'vcpus': 4, 'vcpus_used': 1, 'memory_mb': 4096,
+                'memory_mb_used': 512,
                 **{column: json.dumps(columns.get(column, document))
                    for column, document in _REPORT.items()}}
 
@@ -521,9 +524,7 @@ class ForgedReportTest(base.TestCase):
             # MiB of 2 ** 53 pages of as many KiB.
             self.assertTrue(all(
                 abs(left) < 2 ** 97 for view in found
-                for room in view.nodes for left in (
-                    room.pinned, room.shared, *room.pages.values(),
-                    *room.devices.values())))
+                for node in view.amounts.nodes for left in node.free))
 
     def test_read_of_any_value_in_any_place_is_refused_or_bounded(self):
         tracemalloc.start()

@@ -96,15 +96,17 @@ class ReadTest(base.TestCase):
         return {'uuid': 'u', 'host': 'h', 'updated_at': 1,
                 'numa_topology': objects.NUMATopology(cells=cells)._to_json(),
                 'pci_stats': None, 'cpu_allocation_ratio': 2.0,
-                'ram_allocation_ratio': 1.5, 'stats': jsonutils.dumps(
+                'ram_allocation_ratio': 1.5, 'vcpus': 2, 'vcpus_used': 1,
+                'memory_mb': 4096, 'memory_mb_used': 1024,
+                'stats': jsonutils.dumps(
                     {'num_instances': '2', **headroom.to_stats(left)}),
                 **values}
 
     def test_a_report(self):
         row = index_feed.parse_compute_node('c', self.report())
         (room,) = row.nodes
-        self.assertEqual((0, 3, 2, 3, {2048: 140, 0: 5120}), (
-            room.number, room.cpus, room.pinned, room.shared, room.pages))
+        self.assertEqual((0, 2, 3, {2048: 140, 0: 5120}), (
+            room.number, room.pinned, room.shared, room.pages))
         self.assertEqual(('u', 'h', 'c', 2, True, {0: 40}), (
             row.uuid, row.name, row.cell, row.guests, row.has_driver,
             row.placement_headroom.bandwidth))
@@ -142,9 +144,15 @@ class ForIndexTest(base.TestCase):
     def is_for_it(self, *args, **values):
         return self.need(*args, **values) is not None
 
-    def test_a_guest_with_a_numa_topology(self):
-        self.assertTrue(self.is_for_it())
-        self.assertFalse(self.is_for_it(size=0))
+    def test_a_guest_without_a_numa_topology_needs_the_host_as_a_whole(self):
+        spec = states.spec(0)
+        need = self.need(size=0)
+        self.assertEqual(
+            ((), spec.flavor.vcpus, spec.flavor.memory_mb),
+            (need.nodes, need.vcpus, need.memory))
+
+    def test_a_guest_with_dedicated_cpus_needs_no_shared_ones(self):
+        self.assertEqual(0, self.need().vcpus)
 
     def test_bursts_are_left_to_placement(self):
         specs = {'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '30'}
@@ -154,7 +162,7 @@ class ForIndexTest(base.TestCase):
         self.assertEqual(without.nodes, with_burst.nodes)
 
     def test_several_servers_in_one_request(self):
-        self.assertFalse(self.is_for_it(('i', 'j')))
+        self.assertEqual(self.need(), self.need(('i', 'j')))
         self.assertFalse(self.is_for_it(None))
 
     def test_a_forced_host(self):
@@ -172,9 +180,13 @@ class ForIndexTest(base.TestCase):
         self.assertFalse(self.is_for_it(
             scheduler_hints={'_nova_check_type': ['rebuild']}))
 
-    def test_a_member_of_a_server_group(self):
-        self.assertFalse(self.is_for_it(
-            instance_group=objects.InstanceGroup(policy='affinity')))
+    def test_a_refusal_of_a_server_group_is_none_of_others(self):
+        needs = {self.need()}
+        for policy, hosts in (('affinity', ['h']), ('affinity', ['i']),
+                              ('anti-affinity', ['h'])):
+            needs.add(self.need(instance_group=objects.InstanceGroup(
+                policy=policy, hosts=hosts)))
+        self.assertEqual(4, len(needs))
 
 
 class AllowedTest(base.TestCase):
@@ -315,3 +327,30 @@ class ProposeTest(base.TestCase):
     def test_no_host_is_read_if_the_index_finds_none(self):
         self.assertEqual([], self.propose(0))
         self.assertEqual([], self.read)
+
+    def join_group(self, policy, *hosts):
+        self.search.spec.instance_group = objects.InstanceGroup(
+            policy=policy, hosts=list(hosts))
+
+    def test_only_hosts_with_members_are_read_for_affinity(self):
+        self.join_group('affinity', 'h30', 'h7')
+        self.assertEqual(['7', '30'], self.propose(host_index.POOL + 9))
+        self.assertEqual([{'7', '30'}], list(map(set, self.read)))
+
+    def test_hosts_with_members_are_read_first_for_soft_affinity(self):
+        self.join_group('soft-affinity', 'h39')
+        self.propose(host_index.POOL + 9)
+        self.assertEqual('39', self.read[0][0])
+        self.assertLess(3, len(self.read[0]))
+
+    def test_first_members_with_affinity_fit_on_one_host(self):
+        self.join_group('affinity')
+        self.search.servers = 2
+        self.search.need = Need((NodeNeed(memory=1),))
+        self.assertEqual([], self.propose(5))
+        self.search.need = Need((NodeNeed(),))
+        self.assertEqual(4, len(self.propose(5)))
+
+    def test_four_servers_have_more_hosts_to_choose_from(self):
+        self.search.servers = 4
+        self.assertEqual(6, len(self.propose(host_index.POOL)))

@@ -48,14 +48,14 @@ class CastsTest(base.TestCase):
         self.manager._indexed = indexed.IndexedScheduler(None)
         self.index = self.manager._indexed.index
         self.index.update_hosts([HostReport(
-            'u', 'host', 'c', 1, (NodeCapacity(0, 8, 8, 0, {0: 1024}),))],
+            'u', 'host', 'c', 1, (NodeCapacity(0, 8, 0, {0: 1024}),))],
             (), 0)
         self.index.add_claim('u', uuids.guest,
                              Need((NodeNeed(pinned=4),)), 0)
 
     def count_free_cpus(self):
         view, = self.index.list_views()
-        return view.nodes[0].pinned
+        return view.amounts.nodes[0].free[0]
 
     def start(self, host):
         guests = objects.InstanceList(

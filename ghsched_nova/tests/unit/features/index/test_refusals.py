@@ -66,7 +66,11 @@ class RefusalsTest(base.TestCase):
             property(lambda _feed: self.is_current)))
 
     def refuse(self, *queries):
-        self.indexed.cache_refusal(spec(), NEED, 'full', queries)
+        """Cache a refusal of a search during which reports get old."""
+        is_proven = not self.indexed.may_have_cpus_and_memory(NEED)
+        self.is_current = False
+        self.indexed.cache_refusal(spec(), 'full', queries, is_proven)
+        self.is_current = True
 
     def is_remembered(self, name='big', has_candidates=None):
         try:
@@ -80,7 +84,7 @@ class RefusalsTest(base.TestCase):
     def report(self, pinned, updated):
         self.indexed.index.update_hosts([HostReport(
             'u', 'h', 'c', updated, (NodeCapacity(
-                0, cpus=8, pinned=pinned, pages={0: 1}),))], (), self.now)
+                0, pinned=pinned, pages={0: 1}),))], (), self.now)
 
     def test_refusal_by_the_reports_of_hosts_is_repeated_for_a_while(self):
         self.refuse()
@@ -142,7 +146,7 @@ class RefusalsTest(base.TestCase):
         """Select a host for a guest of 4 CPUs from an index of one host."""
         self.indexed.index.update_hosts([HostReport(
             uuid=uuids.host, name='host', cell='cell', updated=free,
-            nodes=(NodeCapacity(0, 8, free, 0, {0: 1024}),), has_driver=True)],
+            nodes=(NodeCapacity(0, free, 0, {0: 1024}),), has_driver=True)],
             (), self.now)
 
         def run(_spec):
@@ -153,7 +157,8 @@ class RefusalsTest(base.TestCase):
                                     search.need, lambda _row: True,
                                     search.tried, self.now))
             raise exception.NoValidHost(reason='none')
-        return self.indexed.select_hosts(spec(), NEED, run, has_other)
+        return self.indexed.select_hosts(spec(), [uuids.instance], NEED, run,
+                                         has_other)
 
     def test_index_without_room_says_so_if_there_is_another_way(self):
         self.assertRaises(indexed.NoHostFits, self.select_small)

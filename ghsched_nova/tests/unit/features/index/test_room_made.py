@@ -99,7 +99,7 @@ class Cloud:
     def _make_row(self, host):
         return HostReport(
             host, host, 'c', self.number, tuple(
-                NodeCapacity(node, CPUS, CPUS - self._sum(
+                NodeCapacity(node, CPUS - self._sum(
                     self.rows, (host, node), 0), 0, {0: 99})
                 for node in range(2)),
             guests=sum(host in {name for name, _node in held}
@@ -244,7 +244,8 @@ class Scheduler:
             return None
         if places is None:
             self.refused.add(flavor)
-            self._cache(spec, need, flavor)
+            self._cache(spec, flavor,
+                        not self.index.has_cpus_and_memory_for(need))
             return None
         self.counts.update(after_refusal=flavor in self.refused)
         self.refused.discard(flavor)
@@ -252,7 +253,7 @@ class Scheduler:
         self.index.add_claim(places[0][0], guest, need, 0)
         return guest
 
-    def _cache(self, spec, need, flavor):
+    def _cache(self, spec, flavor, is_proven):
         policy = parse_policy({f'ghsched:mem_bw_min.{node}': str(share)
                                for node, (_cpus, share) in enumerate(flavor)
                                if share}, len(flavor))
@@ -260,8 +261,8 @@ class Scheduler:
             policy, 'min', cloud_lack.CloudQueries(
                 self.cloud.has_candidates)) or []
         self.cache.add_refusal(
-            spec, need, '; '.join(item.reason for item in lacks),
-            [item.query for item in lacks])
+            spec, '; '.join(item.reason for item in lacks),
+            [item.query for item in lacks], is_proven)
 
     def _assert_true(self, reason):
         """Check a reason that names an amount of bandwidth."""

@@ -248,7 +248,9 @@ class Cloud:
                 next(self._reports), datetime.UTC),
             'stats': json.dumps({}), 'pci_stats': None,
             'numa_topology': state.numa_topology._to_json(),
-            'cpu_allocation_ratio': self._ratio, 'ram_allocation_ratio': 1.0}
+            'cpu_allocation_ratio': self._ratio, 'ram_allocation_ratio': 1.0,
+            'vcpus': 1024, 'vcpus_used': 0, 'memory_mb': 2 ** 30,
+            'memory_mb_used': 0}
         self.indexed.index.update_hosts(
             [index_feed.parse_compute_node('cell', report)], (),
             time.monotonic())
@@ -289,7 +291,7 @@ class Cloud:
         need = index_search.compute_request_need(
             spec, [spec.instance_uuid], 'min')
         found = self.indexed.select_hosts(
-            spec, need, self._run_by_index, has_other)
+            spec, [spec.instance_uuid], need, self._run_by_index, has_other)
         if found is not None:
             self.ways['index'] += 1
             return found

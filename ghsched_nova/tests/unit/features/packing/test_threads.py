@@ -59,7 +59,7 @@ def row(number, updated, free=CPUS):
     """Return the report of a host of two NUMA nodes."""
     name = f'h{number}'
     return HostReport(name, name, 'c', updated, tuple(
-        NodeCapacity(node, CPUS, free, 0, {0: 10 ** 6}, 100)
+        NodeCapacity(node, free, 0, {0: 10 ** 6})
         for node in range(2)), has_driver=True,
         placement_headroom=headroom.Headroom(
             float(updated), 0, 50, {0: 100, 1: 100}))
@@ -121,9 +121,9 @@ class IndexStressTest(base.TestCase):
         self.index.update_hosts(rows, (), 0)
         fresh = host_index.Index()
         fresh.update_hosts(rows, (), 0)
-        found = {view.row.uuid: (view.row, view.nodes, view.groups)
+        found = {view.row.uuid: (view.row, view.amounts)
                  for view in self.index.list_views()}
-        self.assertEqual({view.row.uuid: (view.row, view.nodes, view.groups)
+        self.assertEqual({view.row.uuid: (view.row, view.amounts)
                           for view in fresh.list_views()}, found)
         self.assertEqual((HOSTS, {}), (len(self.index), self.index._placed))
 
@@ -140,14 +140,14 @@ class IndexStressTest(base.TestCase):
             groups = host._groups
             for claim in host._claims.values():
                 groups -= claim.need.groups
-                for place, need in zip(claim.nodes, claim.need.nodes,
-                                       strict=True):
-                    rooms[place] -= collections.Counter(
+                for node, need in zip(claim.nodes, claim.need.nodes,
+                                      strict=True):
+                    rooms[node] -= collections.Counter(
                         cpus=need.pinned, share=need.bandwidth)
             self.assertEqual(
                 ([(room['cpus'], room['share']) for room in rooms], groups),
-                ([(room.pinned, room.bandwidth) for room in host.view.nodes],
-                 host.view.groups))
+                ([(node.free[0], host.view.bandwidth[node.number])
+                  for node in host.view.amounts.nodes], host.view.groups))
 
 
 def room_of(host, node):
@@ -168,7 +168,7 @@ class RefusalStressTest(base.TestCase):
 
         def step(chance):
             spec = chance.choice(specs)
-            cache.add_refusal(spec, NEEDS[0], spec.flavor.name, ())
+            cache.add_refusal(spec, spec.flavor.name, (), is_proven=True)
             assert cache.find_refusal_reason(
                 spec, NEEDS[0], lambda _query: False) in (
                     None, spec.flavor.name)
@@ -223,7 +223,9 @@ class FeedStressTest(base.TestCase):
         return [{'uuid': uuid, 'host': uuid, 'digest': str(self.hosts[uuid]),
                  'updated_at': self.at(self.hosts[uuid]), 'stats':
                  f'{{"num_instances": "{self.hosts[uuid]}"}}',
-                 'numa_topology': None, 'pci_stats': None}
+                 'numa_topology': None, 'pci_stats': None, 'vcpus': 4,
+                 'vcpus_used': 0, 'memory_mb': 4096, 'memory_mb_used': 0,
+                 'cpu_allocation_ratio': 1.0, 'ram_allocation_ratio': 1.0}
                 for uuid in uuids_of_hosts]
 
     def refresh(self, _chance=None):
@@ -272,7 +274,7 @@ class RequestStressTest(base.TestCase):
     def test_requests_under_native_threads_never_fail_after_the_claim(self):
         claimed, lock = set(), threading.Lock()
 
-        def select(spec, need, _run, _has_other, _wanted):
+        def select(spec, _servers, need, _run, _has_other, _wanted):
             """Claim in Placement, as IndexedScheduler.select_hosts does."""
             found = self.indexed.index.propose_hosts(need, anywhere, (), 0)
             if not found:
@@ -280,7 +282,7 @@ class RequestStressTest(base.TestCase):
             with lock:
                 claimed.add(spec.instance_uuid)
             return [[types.SimpleNamespace(
-                compute_node_uuid=found[0].row.uuid)]]
+                compute_node_uuid=found[0].row.uuid, limits=None)]]
         self.patch(self.indexed, 'select_hosts', select)
         scheduler = Scheduler(self.indexed)
 
