@@ -35,8 +35,10 @@ from ghsched_placement.fit import room as rooms
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 
-#: Resource classes of a host NUMA node, in the order of their amounts.
-NODE_CLASSES = tuple(sorted(names.NODE_CLASSES))
+#: Resource classes of a host NUMA node, in the order of their amounts and of
+#: reasons: bandwidth first.
+NODE_CLASSES = (names.MEM_BW_PCT,
+                *sorted(names.NODE_CLASSES - {names.MEM_BW_PCT}))
 
 _NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
 
@@ -199,8 +201,9 @@ class Node:
     def read_amounts(self, table: Table) -> model.Node:
         """Return the free amounts of this node, by position.
 
-        They are those of :data:`NODE_CLASSES`, of VFs, and of
-        :data:`ghsched_placement.fit.room.RESOURCES`.
+        They are those of :data:`NODE_CLASSES`, of
+        :data:`ghsched_placement.fit.room.RESOURCES`, of pages by size, and of
+        VFs.
         """
         free, most = rooms.read_free_amounts(self.room, table.sizes)
         vfs = tuple(map(self.count_free_vfs, table.vfs))
@@ -209,9 +212,10 @@ class Node:
         ones = (1,) * (len(vfs) + len(free))
         assert self.number is not None  # noqa: S101
         return model.Node(
-            self.number, (*(stock.free for stock in stocks), *vfs, *free),
-            model.Units((*units.most, *(model.UNCOUNTED for _vf in vfs),
-                         *most), (*units.least, *ones), (*units.step, *ones)),
+            self.number, (*(stock.free for stock in stocks), *free, *vfs),
+            model.Units((*units.most, *most,
+                         *(model.UNCOUNTED for _vf in vfs)),
+                        (*units.least, *ones), (*units.step, *ones)),
             self.traits)
 
 

@@ -33,6 +33,7 @@ from ghsched_placement.fit.model import Host
 from ghsched_placement.fit.model import Need
 from ghsched_placement.fit.model import Node
 from ghsched_placement.fit.model import NodeNeed
+from ghsched_placement.fit.model import TOO_FEW_NODES
 from ghsched_placement.query import matching
 
 #: Guests that are counted on one host at most.
@@ -55,23 +56,44 @@ def count_guests(host: Host, need: Need, most: int = MOST,
     :param most: number at which counting ends.
     :param steps: limit of the search if the guest NUMA nodes differ.
     """
-    most = min(most, host.count_without_nodes(need))
-    if not most or not need.nodes:
-        return Count(most)
-    kinds = Counter(need.nodes)
-    by_kind = [[node.count_guest_nodes(kind) for node in host.nodes]
-               for kind in kinds]
-    most = min(count_equal_guests(counts, number, most) for counts, number
-               in zip(by_kind, kinds.values(), strict=True))
-    if len(kinds) == 1 or not most:
-        return Count(most)
-    smallest = _find_common_need(list(kinds))
+    whole = host.count_without_nodes(need)
+    most = min(most, whole)
+    limits = [[node.find_limit(kind) for node in host.nodes]
+              for kind in need.kinds]
+    by_kind = [[count for count, _place in of_kind] for of_kind in limits]
+    alone = [count_equal_guests(counts, number, most) for counts, number
+             in zip(by_kind, need.kinds.values(), strict=True)]
+    found, is_exact = min(alone, default=most), True
+    if len(alone) > 1 and found:
+        found, is_exact = _count_unequal_guests(host, need, by_kind, found,
+                                                steps)
+    of_host = (frozenset[int]() if found < whole
+               else host.list_limits(need, found))
+    if not need.nodes or of_host and found:
+        return Count(found, is_exact, of_host)
+    # Kinds that fit no more; all of them if they are only together too many.
+    kinds = [of_kind for of_kind, counts, guests
+             in zip(limits, by_kind, alone, strict=True)
+             if (guests == found if found else not any(counts))]
+    # A host node that would hold more is not used up.
+    of_nodes = {place for of_kind in kinds or (() if of_host else limits)
+                for count, place in of_kind if count <= found}
+    if len(host.nodes) < len(need.nodes):
+        of_nodes.add(TOO_FEW_NODES)
+    return Count(found, is_exact, of_host, frozenset(of_nodes))
+
+
+def _count_unequal_guests(host: Host, need: Need,
+                          by_kind: Sequence[Sequence[int]], most: int,
+                          steps: int) -> tuple[int, bool]:
+    """Return how many guests fit, and whether no more do."""
+    smallest = _find_common_need(list(need.kinds))
     most = count_equal_guests(
-        [node.divide_free_amounts(smallest) for node in host.nodes],
+        [node.find_limit(smallest, is_alone=False)[0] for node in host.nodes],
         len(need.nodes), most)
     least = _count_by_placing(host, need, min(most, _MOST_PLACED))
     return _search_largest_count(
-        _Search(host.nodes, kinds, by_kind, steps), least, most)
+        _Search(host.nodes, need.kinds, by_kind, steps), least, most)
 
 
 def count_equal_guests(counts: Iterable[int], guest_nodes: int,
@@ -84,7 +106,8 @@ def count_equal_guests(counts: Iterable[int], guest_nodes: int,
     """
     counts = list(counts)
     while True:
-        fitting = sum(min(count, most) for count in counts) // guest_nodes
+        fitting = sum([count if count < most else most
+                       for count in counts]) // guest_nodes
         if fitting >= most:
             return most
         most = fitting
@@ -122,8 +145,10 @@ def choose_host_nodes(host: Host, need: Need) -> tuple[int, ...] | None:
     """
     if not host.count_without_nodes(need):
         return None
-    preferred = {part: _list_fitting_nodes(host, part)
-                 for part in set(need.nodes)}
+    if len(need.kinds) == 1:
+        found = _list_fitting_nodes(host, need.nodes[0])[:len(need.nodes)]
+        return tuple(found) if len(found) == len(need.nodes) else None
+    preferred = {part: _list_fitting_nodes(host, part) for part in need.kinds}
     choices = [preferred[part] for part in need.nodes]
     order = sorted(range(len(choices)), key=lambda one: len(choices[one]))
     return matching.match_items_to_places(choices, order)
@@ -139,14 +164,38 @@ def _list_fitting_nodes(host: Host, part: NodeNeed) -> list[int]:
 def take_guests(host: Host, need: Need, guests: int) -> Host:
     """Return a host with the resources of several guests taken.
 
-    The guests are placed one after the other. Less is taken if not all fit.
+    The guests are placed one after the other, each on the host nodes that hold
+    most of its nodes. Less is taken if not all fit.
     """
+    if len(need.kinds) == 1:
+        return _take_equal_guests(host, need, min(
+            guests, host.count_without_nodes(need)))
     for _guest in range(guests):
         chosen = choose_host_nodes(host, need)
         if chosen is None:
             break
         host = host.take(need, chosen)
     return host
+
+
+def _take_equal_guests(host: Host, need: Need, guests: int) -> Host:
+    """Return a host with the resources of guests with equal nodes taken.
+
+    Each guest node leaves room for one less.
+    """
+    part, width = need.nodes[0], len(need.nodes)
+    left = sorted((-node.count_guest_nodes(part), node.number)
+                  for node in host.nodes)
+    taken = Counter[int]()
+    for _guest in range(guests):
+        if len(left) < width or not left[width - 1][0]:
+            guests = _guest
+            break
+        taken.update(number for _count, number in left[:width])
+        left = sorted((*((count + 1, number) for count, number
+                         in left[:width]), *left[width:]))
+    return host.take_times(need, guests, {
+        number: (part, times) for number, times in taken.items()})
 
 
 def count_guests_without_nodes(host: Host, need: Need) -> int:
@@ -191,19 +240,21 @@ def _find_common_need(kinds: Sequence[NodeNeed]) -> NodeNeed:
 # -- guest nodes that differ --------------------------------------------------
 
 
-def _search_largest_count(search: '_Search', least: int, most: int) -> Count:
+def _search_largest_count(search: '_Search', least: int,
+                          most: int) -> tuple[int, bool]:
     """Find the largest number of guests that fit, by bisection.
 
     :param least: number of guests that are known to fit.
     :param most: number of guests of which no more fit.
+    :returns: number, and whether the search has come to its end.
     """
     while least < most:
         guests = (least + most + 1) // 2
         fits = search.can_hold(guests)
         if fits is None:
-            return Count(least, is_exact=False)
+            return least, False
         least, most = (guests, most) if fits else (least, guests - 1)
-    return Count(least)
+    return least, True
 
 
 class _Search:

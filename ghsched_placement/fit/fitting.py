@@ -40,7 +40,6 @@ from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit import model
 from ghsched_placement.flavor import keys
 from ghsched_placement.providers import names
-from ghsched_placement.query import request
 
 #: Guests that are counted on one host at most.
 MOST = counting.MOST
@@ -65,6 +64,8 @@ class Verdict:
         other guests because none is free.
     :param is_exact: whether the search for ways to place the guests has come
         to its end. If not, more guests may fit.
+    :param binding: names of the resources and traits that one guest more
+        lacks.
     """
 
     host: str
@@ -73,6 +74,7 @@ class Verdict:
     lacks: tuple[Lack, ...] = ()
     sharing: int = 0
     is_exact: bool = True
+    binding: frozenset[str] = frozenset()
 
     @property
     def reason_texts(self) -> tuple[str, ...]:
@@ -85,75 +87,85 @@ class Verdict:
         return tuple(map(str, self.lacks))
 
     @property
+    def missing(self) -> frozenset[str]:
+        """Names of the resources and traits that one guest more lacks."""
+        return self.binding or frozenset(one.resource for one in self.lacks)
+
+    @property
     def needs_shared_group(self) -> bool:
         """Whether the guest fits only if it shares others' control groups."""
         return 0 < self.guests == self.sharing
 
 
-def check_host_capacity(host: capacity.Host, demand: GuestDemand) -> Verdict:
+def check_host_capacity(host: capacity.Host, *demands: GuestDemand) -> Verdict:
     """Check how many guests of one kind fit on a host, or why none fits.
 
-    Guests get a control group of their own as long as one is free; further
-    guests share one.
-
-    :param demand: resources and traits that each guest asks for.
+    :param demands: resources and traits that each guest asks for, as in
+        :func:`count_guests`. The reasons are those of the first.
     """
+    verdict, demand = count_guests(host, demands), demands[0]
+    if verdict.guests:
+        return replace(verdict, nodes=next(filter(None, (
+            counting.choose_host_nodes(host.amounts, one.make_need(
+                host, verdict.needs_shared_group)) for one in demands)), ()))
     # Where no group can be shared, what the host nodes have left is listed as
     # for any other guest.
     must_share = (_must_share_control_group(host, demand)
                   and _can_share_on_all_guest_nodes(host, demand))
     lacks = [*find_missing_traits(host, demand),
              *find_host_shortages(host, demand, must_share)]
-    verdict = None if lacks else _count_guests(host, demand)
-    if verdict is not None:
-        return verdict
     for guest_node in range(demand.guest_nodes):
         lacks += _find_host_obstacles(host, demand, guest_node, must_share)
-    return Verdict(host.name, lacks=tuple(lacks) or (
+    return replace(verdict, lacks=tuple(lacks) or (
         _make_combination_reason(host, demand),))
 
 
-def _count_guests(host: capacity.Host,
-                  demand: GuestDemand) -> Verdict | None:
-    """Return how many guests fit on a host; None if none fits."""
-    free, need = host.amounts, demand.make_need(host)
-    first = counting.choose_host_nodes(free, need)
-    own = sharing = model.Count(0)
-    if first is not None:
-        own = counting.count_guests(free, need)
-    if demand.policy.can_share_group and own.guests >= free.free[0]:
-        rest = counting.take_guests(free, need, own.guests)
-        need = demand.make_need(host, shares_group=True)
-        first = first or counting.choose_host_nodes(rest, need)
-        sharing = counting.count_guests(rest, need) if first else sharing
-    return None if first is None else Verdict(
-        host.name, first, own.guests + sharing.guests, sharing=sharing.guests,
-        is_exact=own.is_exact and sharing.is_exact)
+def count_guests(host: capacity.Host,
+                 demands: Sequence[GuestDemand]) -> Verdict:
+    """Count the guests of one kind that fit on a host at the same time.
 
+    Guests get a control group of their own as long as one is free; further
+    guests share one.
 
-def add_guests_with_other_node_counts(
-        verdict: Verdict, host: capacity.Host,
-        demands: Sequence[GuestDemand]) -> Verdict:
-    """Add guests that fit beside the counted ones with more NUMA nodes.
-
-    The scheduler chooses the number of guest NUMA nodes, and tries a larger
-    one if no guest with the smaller number fits on any host.
-
-    :param verdict: number of guests that fit with the first number.
-    :param demands: resources that each guest asks for, by ascending number of
-        guest NUMA nodes, the counted number first.
+    :param demands: resources and traits that each guest asks for. If the
+        scheduler chooses the number of guest NUMA nodes, by ascending number:
+        it tries a larger one if no guest with the smaller fits on any host.
+    :returns: count without host nodes and reasons.
     """
-    if verdict.sharing or not verdict.guests:
-        return verdict
-    free = counting.take_guests(host.amounts, demands[0].make_need(host),
-                                verdict.guests)
-    for demand in demands[1:]:
+    free, found = host.amounts, Verdict(host.name)
+    for demand in demands:
         need = demand.make_need(host)
-        count = counting.count_guests(free, need)
-        free = counting.take_guests(free, need, count.guests)
-        verdict = replace(verdict, guests=verdict.guests + count.guests,
-                          is_exact=verdict.is_exact and count.is_exact)
-    return verdict
+        more = _count_guests(host, free, demand, need)
+        found = more if demand is demands[0] else replace(
+            more, guests=found.guests + more.guests,
+            is_exact=found.is_exact and more.is_exact)
+        if found.sharing or demand is demands[-1]:
+            break
+        free = counting.take_guests(free, need, more.guests)
+    return found
+
+
+def _count_guests(host: capacity.Host, free: model.Host, demand: GuestDemand,
+                  need: model.Need) -> Verdict:
+    """Return how many guests of one number of NUMA nodes fit on a host.
+
+    :param free: free amounts of the host.
+    :param need: amounts that each guest needs.
+    """
+    missing = frozenset([one.resource for one
+                         in find_missing_traits(host, demand)])
+    if missing:
+        return Verdict(host.name, binding=missing)
+    own, sharing = counting.count_guests(free, need), model.Count(0)
+    if 0 in own.of_host and _can_share_on_all_guest_nodes(host, demand):
+        sharing = counting.count_guests(
+            counting.take_guests(free, need, own.guests),
+            demand.make_need(host, shares_group=True))
+    return Verdict(
+        host.name, guests=own.guests + sharing.guests, sharing=sharing.guests,
+        is_exact=own.is_exact and sharing.is_exact,
+        binding=demand.name_used_up_resources(
+            host, sharing if sharing.guests else own))
 
 
 def _make_combination_reason(host: capacity.Host, demand: GuestDemand) -> Lack:
@@ -186,8 +198,7 @@ def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
 
     Guests with the same bandwidth policy can share a resctrl control group.
     """
-    return node.traits >= request.compute_sharing_traits(demand.policy).get(
-        guest_node, frozenset())
+    return node.traits >= demand.sharing_traits.get(guest_node, frozenset())
 
 
 # -- what is lacking ---------------------------------------------------------
@@ -294,10 +305,11 @@ def find_node_shortages(node: capacity.Node, demand: GuestDemand,
     if must_share and not _can_share_control_group(node, demand, guest_node):
         yield Lack(node.number, lack.GROUPS, reason='no control group is left '
                    'and it has none that can be shared')
-    for name, need in sorted(demand.get_node_amounts(guest_node).items(),
-                             key=_make_resource_sort_key):
-        yield from _find_inventory_shortages(
-            name, node.stocks.get(name), need, node.number)
+    amounts = demand.get_node_amounts(guest_node)
+    for name in capacity.NODE_CLASSES:
+        if name in amounts:
+            yield from _find_inventory_shortages(
+                name, node.stocks.get(name), amounts[name], node.number)
     items = [*demand.find_shortages(node.room, guest_node)]
     vfs = (demand.count_vfs(guest_node)
            if demand.policy.vfs_locality == 'node' else {})
@@ -307,14 +319,6 @@ def find_node_shortages(node: capacity.Node, demand: GuestDemand,
         demand.describe_vfs(name), need, node.count_free_vfs(name),
         node=node.number) for name, need in sorted(vfs.items())]
     yield from filter(None, lacks)
-
-
-def _make_resource_sort_key(item: tuple[str, int]) -> tuple[bool, str]:
-    """Return a sort key that puts bandwidth before other resource classes.
-
-    :param item: resource class and amount.
-    """
-    return item[0] != names.MEM_BW_PCT, item[0]
 
 
 def _find_inventory_shortages(name: str, stock: capacity.InventoryUsage | None,

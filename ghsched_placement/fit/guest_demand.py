@@ -17,11 +17,12 @@ with which nova-scheduler asks Placement for the guest.
 """
 
 from collections.abc import Collection
-from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from functools import cached_property
 
 import os_resource_classes as orc
@@ -129,40 +130,86 @@ class GuestDemand:
         :param shares_group: whether the guest shares a control group of other
             guests.
         """
-        key = host.table, shares_group, self.uses_fallback_vcpus(host)
-        if key not in self._needs_by_table:
-            self._needs_by_table[key] = self._read_need(host, shares_group)
-        return self._needs_by_table[key]
+        key = host.table, shares_group
+        if key not in self._needs:
+            self._needs[key] = self._read_need(host, shares_group)
+        return self._needs[key]
 
     @cached_property
-    def _needs_by_table(self) -> dict[Hashable, model.Need]:
+    def _needs(self) -> dict[tuple[capacity.Table, bool], model.Need]:
         return {}
 
     def _read_need(self, host: capacity.Host,
                    shares_group: bool) -> model.Need:
         table, amounts, vfs = (host.table, self.get_root_amounts(host),
                                self.count_vfs())
-        traits = (request.compute_sharing_traits(self.policy)
-                  if shares_group else {})
         return model.Need(
             (0 if shares_group else len(self.policy.groups),
              *(vfs.get(name, 0) for name in table.vfs),
              *(amounts.get(name, 0) for name in table.classes),
-             int(not vfs.keys() <= set(table.vfs))),
-            tuple(self._read_node_need(number, table,
-                                       traits.get(number, frozenset()))
+             int(bool(self._list_missing_classes(host)))),
+            tuple(self._read_node_need(number, table, shares_group)
                   for number in range(self.guest_nodes)))
 
+    def _list_missing_classes(self, host: capacity.Host) -> list[str]:
+        """Return the names of needed resources that a host does not have."""
+        # Disks may be of a provider that is shared.
+        classes = (self.get_root_amounts(host).keys()
+                   - {*host.table.classes, orc.DISK_GB})
+        return [*(lack.WORDS.get(name, name) for name in sorted(classes)),
+                *map(self.describe_vfs, sorted(
+                    self.count_vfs().keys() - set(host.table.vfs)))]
+
+    @cached_property
+    def sharing_traits(self) -> Mapping[int, frozenset[str]]:
+        """Traits of host nodes on which a guest node can share a group."""
+        return request.compute_sharing_traits(self.policy)
+
     def _read_node_need(self, guest_node: int, table: capacity.Table,
-                        traits: frozenset[str]) -> model.NodeNeed:
+                        shares_group: bool) -> model.NodeNeed:
         amounts = self.get_node_amounts(guest_node)
         vfs = (self.count_vfs(guest_node)
                if self.policy.vfs_locality == 'node' else {})
-        return room.make_need(
+        found = room.make_need(
             self.needs[guest_node] if self.needs else GuestNode(),
             table.sizes, self.page_size if self.needs else None,
-            (*(amounts.get(name, 0) for name in capacity.NODE_CLASSES),
-             *(vfs.get(name, 0) for name in table.vfs)), traits)
+            tuple(amounts.get(name, 0) for name in capacity.NODE_CLASSES))
+        return replace(
+            found, amounts=(*found.amounts, *(vfs.get(name, 0)
+                                              for name in table.vfs)),
+            traits=self.sharing_traits.get(guest_node, frozenset())
+            if shares_group else frozenset())
+
+    def name_used_up_resources(self, host: capacity.Host,
+                               count: model.Count) -> frozenset[str]:
+        """Return the names of the resources that one guest more lacks.
+
+        :param count: number of guests that fit, and what is used up then.
+        """
+        if host.table not in self._names:
+            self._names[host.table] = self._name_resources(host)
+        of_host, of_nodes = self._names[host.table]
+        return frozenset([*map(of_host.__getitem__, count.of_host),
+                          *map(of_nodes.__getitem__, count.of_nodes)])
+
+    @cached_property
+    def _names(self) -> dict[capacity.Table, tuple[Sequence[str],
+                                                   Sequence[str]]]:
+        return {}
+
+    def _name_resources(self, host: capacity.Host
+                        ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of a host's and a host node's resources."""
+        table = host.table
+        vfs = [self.describe_vfs(name) for name in table.vfs]
+        return (
+            (lack.GROUPS, *vfs,
+             *(lack.WORDS.get(name, name) for name in table.classes),
+             *self._list_missing_classes(host)[:1]),
+            (*(lack.WORDS[name] for name in capacity.NODE_CLASSES),
+             *room.name_resources(table.sizes, self.page_size), *vfs,
+             # model.TOO_FEW_NODES, model.TRAIT
+             'NUMA nodes', lack.GROUPS))
 
     def describe_guest_node(self, guest_node: int) -> str:
         """Return in words what a guest NUMA node needs of a host NUMA node."""

@@ -18,9 +18,10 @@ of the records (:mod:`ghsched_placement.fit.fitting`, for instance) fixes the
 positions; nothing here depends on which resources there are.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
-from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -32,6 +33,10 @@ Taken: TypeAlias = tuple[tuple[int, int], ...]
 
 #: Free amount of a resource that nobody counts.
 UNCOUNTED = 2 ** 40
+
+#: In place of a position: a trait that a host node does not have, and a host
+#: with fewer NUMA nodes than the guest.
+TRAIT, TOO_FEW_NODES = -1, -2
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,26 @@ class Units:
     least: Amounts
     step: Amounts
 
-    def allow(self, taken: Taken) -> bool:
-        """Whether one allocation of each amount may have this size."""
-        return all(self.least[place] <= amount <= self.most[place]
-                   and amount % self.step[place] == 0
-                   for place, amount in taken)
+    def find_limit(self, free: Amounts, taken: Taken,
+                   is_sized: bool = True) -> tuple[int, int]:
+        """Return how often amounts can be taken, and what limits that.
+
+        :param free: free amount of each resource.
+        :param taken: amounts that are taken each time.
+        :param is_sized: whether the sizes of allocations are compared.
+        :returns: number, at most :data:`UNCOUNTED`, and the first position
+            with the least.
+        """
+        times, limit = UNCOUNTED, 0
+        for place, amount in taken:
+            here = free[place] // amount
+            if here <= 0 or is_sized and (
+                    amount > self.most[place] or amount < self.least[place]
+                    or amount % self.step[place]):
+                return 0, place
+            if here < times:
+                times, limit = here, place
+        return times, limit
 
 
 @dataclass(frozen=True)
@@ -94,6 +114,11 @@ class Need:
         """Amounts of the host as a whole that are not 0, by position."""
         return _list_taken(self.amounts)
 
+    @cached_property
+    def kinds(self) -> Mapping[NodeNeed, int]:
+        """Number of guest NUMA nodes by what each of them needs."""
+        return Counter(self.nodes)
+
 
 def _list_taken(amounts: Amounts) -> Taken:
     return tuple((place, amount) for place, amount in enumerate(amounts)
@@ -109,27 +134,30 @@ class Node:
     units: Units
     traits: frozenset[str] = frozenset()
 
+    def find_limit(self, need: NodeNeed,
+                   is_alone: bool = True) -> tuple[int, int]:
+        """Return how many guest NUMA nodes with equal needs fit on this node.
+
+        :param is_alone: whether traits and sizes of allocations are compared.
+        :returns: number, at most :data:`UNCOUNTED`, and the position of the
+            resource that is used up then, or :data:`TRAIT`.
+        """
+        if is_alone and not need.traits <= self.traits:
+            return 0, TRAIT
+        count, limit = self.units.find_limit(self.free, need.taken, is_alone)
+        if need.memory and count:
+            paged = sum(max(0, self.free[place]) // need.memory
+                        for place in need.pages)
+            if paged < count:
+                return paged, max(need.pages, key=self.free.__getitem__)
+        return count, limit
+
     def count_guest_nodes(self, need: NodeNeed) -> int:
         """Return how many guest NUMA nodes with equal needs fit on this node.
 
         :returns: at most :data:`UNCOUNTED`.
         """
-        if not need.traits <= self.traits or not self.units.allow(
-                need.taken):
-            return 0
-        return self.divide_free_amounts(need)
-
-    def divide_free_amounts(self, need: NodeNeed) -> int:
-        """Return how many guest NUMA nodes the free amounts are enough for.
-
-        Traits and sizes of allocations are not compared.
-        """
-        counts = [UNCOUNTED]
-        counts += [self.free[place] // amount for place, amount in need.taken]
-        if need.memory:
-            counts.append(sum(max(0, self.free[place]) // need.memory
-                              for place in need.pages))
-        return max(0, min(counts))
+        return self.find_limit(need)[0]
 
     def take(self, need: NodeNeed, times: int = 1) -> 'Node':
         """Return this node with the resources of guest NUMA nodes taken.
@@ -142,7 +170,7 @@ class Node:
             here = min(times, free[place] // need.memory)
             free[place] -= here * need.memory
             times -= here
-        return replace(self, free=tuple(free))
+        return Node(self.number, tuple(free), self.units, self.traits)
 
 
 @dataclass(frozen=True)
@@ -163,24 +191,38 @@ class Host:
 
         :returns: at most :data:`UNCOUNTED`.
         """
-        if not self.units.allow(need.taken):
-            return 0
-        return max(0, min([self.free[place] // amount
-                           for place, amount in need.taken],
-                          default=UNCOUNTED))
+        return self.units.find_limit(self.free, need.taken)[0]
+
+    def list_limits(self, need: Need, guests: int) -> frozenset[int]:
+        """Return the resources of which no more guests than some can have.
+
+        :returns: positions of resources of the host as a whole.
+        """
+        return frozenset(
+            item[0] for item in need.taken
+            if self.units.find_limit(self.free, (item,))[0] <= guests)
 
     def take(self, need: Need, chosen: Sequence[int]) -> 'Host':
         """Return this host with the resources of one guest taken.
 
         :param chosen: number of the host NUMA node of each guest NUMA node.
         """
-        part_of = dict(zip(chosen, need.nodes, strict=True))
-        return replace(
-            self, free=tuple(left - amount for left, amount
-                             in zip(self.free, need.amounts, strict=True)),
-            nodes=tuple(node.take(part_of[node.number])
-                        if node.number in part_of else node
-                        for node in self.nodes))
+        return self.take_times(need, 1, {
+            node: (part, 1) for node, part
+            in zip(chosen, need.nodes, strict=True)})
+
+    def take_times(self, need: Need, guests: int,
+                   chosen: Mapping[int, tuple[NodeNeed, int]]) -> 'Host':
+        """Return this host with the resources of several guests taken.
+
+        :param chosen: need of equal guest NUMA nodes, and their number, by
+            number of the host node that they are placed on.
+        """
+        return Host(
+            tuple(left - guests * amount for left, amount
+                  in zip(self.free, need.amounts, strict=True)), self.units,
+            tuple(node.take(*chosen[node.number]) if node.number in chosen
+                  else node for node in self.nodes))
 
 
 @dataclass(frozen=True)
@@ -190,7 +232,14 @@ class Count:
     :param guests: number of guests.
     :param is_exact: whether no more fit. If not, the search ended at its limit
         of steps, and the number is a lower bound.
+    :param of_host: positions of the resources of the host as a whole that are
+        used up then.
+    :param of_nodes: positions of the resources that are used up on host nodes,
+        one of each host node; :data:`TRAIT` or :data:`TOO_FEW_NODES` if it is
+        no resource.
     """
 
     guests: int
     is_exact: bool = True
+    of_host: frozenset[int] = frozenset()
+    of_nodes: frozenset[int] = frozenset()

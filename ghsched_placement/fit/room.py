@@ -22,7 +22,9 @@ from collections.abc import Sequence
 from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import CPUS
 from ghsched_placement.fit.node_capacity import DEDICATED
+from ghsched_placement.fit.node_capacity import make_pages_word
 from ghsched_placement.fit.node_capacity import MEMORY
+from ghsched_placement.fit.node_capacity import needs_huge_pages
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
@@ -69,14 +71,12 @@ def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int]
 
 
 def make_need(part: GuestNode, sizes: Sequence[int], page_size: PageSize,
-              before: model.Amounts = (),
-              traits: frozenset[str] = frozenset()) -> model.NodeNeed:
+              before: model.Amounts = ()) -> model.NodeNeed:
     """Return what a guest NUMA node needs of a host NUMA node, by position.
 
     :param sizes: page sizes of the host in KiB.
     :param page_size: memory page size that the guest asks for.
     :param before: amounts of other resources, whose positions come first.
-    :param traits: traits that the host node must have.
     """
     overcommitted = part.memory if part.shared else 0
     amounts = (part.shared, part.pinned, overcommitted,
@@ -85,14 +85,27 @@ def make_need(part: GuestNode, sizes: Sequence[int], page_size: PageSize,
                part.memory if part.pinned and page_size is None else 0, 0,
                *(0 for _size in sizes))
     if page_size is None:
-        return model.NodeNeed((*before, *amounts), traits=traits)
+        return model.NodeNeed((*before, *amounts))
     usable = {'small': sizes[:1], 'large': sizes[1:], 'any': sizes}.get(
         str(page_size), [size for size in sizes if size == page_size])
     first = len(before) + len(RESOURCES)
     pages = [first + sizes.index(size) for size in reversed(usable)
              if part.memory * 1024 % size == 0]
     return model.NodeNeed((*before, *amounts), part.memory,
-                          (*pages, first - 1), traits)
+                          (*pages, first - 1))
+
+
+def name_resources(sizes: Sequence[int],
+                   page_size: PageSize) -> list[str]:
+    """Return the names of CPUs and memory in reasons, by position.
+
+    :param sizes: page sizes of the host in KiB.
+    :param page_size: memory page size that the guest asks for.
+    """
+    of_memory = [MEMORY] * (len(RESOURCES) - 2)
+    return [CPUS, DEDICATED, *of_memory, *(
+        make_pages_word(size) if needs_huge_pages(page_size)
+        else f'{MEMORY} in {page_size} pages' for size in sizes)]
 
 
 def count_guest_nodes(room: NodeCapacity, part: GuestNode,

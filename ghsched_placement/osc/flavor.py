@@ -156,10 +156,9 @@ class CheckFlavor(base.Lister):
         for text in yield_slow_query_warnings(policy, parsed_args.accounting,
                                               found, classes):
             self.log.warning(text)
-        requirements = [make_flavor_requirements(
-            size, shape, classes, parsed_args.accounting,
+        requirements = list_requirements(
+            size, specs, found, classes, parsed_args.accounting,
             client.is_owner_trait_required())
-            for shape in shapes]
         verdicts = client.map_in_parallel(
             lambda host: make_host_refusal(host, away[host.uuid])
             if host.uuid in away
@@ -365,6 +364,33 @@ def _can_split_guest(size: Size, extra_specs: Mapping[str, str]) -> bool:
     return True
 
 
+def get_flavor_record_size(record: Mapping[str, Any]) -> Size:
+    """Return vCPUs, memory, disk and swap of a flavor record of Nova's API."""
+    return Size(record['vcpus'], record['ram'], record['disk']
+                + record.get('OS-FLV-EXT-DATA:ephemeral', 0),
+                record.get('swap') or 0)
+
+
+def list_requirements(size: Size, extra_specs: Mapping[str, str],
+                      hosts: Iterable[capacity.Host],
+                      classes: Mapping[str, str],
+                      accounting: policies.Accounting,
+                      needs_owner_trait: bool) -> list[Requirements]:
+    """Return what a guest needs with each number of guest NUMA nodes.
+
+    The list has several items if nova-scheduler chooses the number.
+
+    :param hosts: hosts whose VFs are looked at to guess their resource class.
+    :param classes: resource class of the VFs by PCI alias, where it is known.
+    :raises Refused: if the flavor is invalid.
+    """
+    shapes = list_node_count_variants(size, extra_specs)
+    policy, _guest = parse_flavor_specs(size, shapes[0])
+    classes = {**guess_vf_classes(policy, hosts), **classes}
+    return [make_flavor_requirements(size, shape, classes, accounting,
+                                     needs_owner_trait) for shape in shapes]
+
+
 def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
                              classes: Mapping[str, str],
                              accounting: policies.Accounting,
@@ -464,15 +490,17 @@ def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
 
 def check_host_for_flavor(
         client: clients.Client, host: capacity.Host,
-        requirements: Requirements) -> fitting.Verdict:
+        requirements: Requirements, *larger: GuestDemand) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host, or why none fits.
 
     A guest fits only if Placement offers the host as an allocation candidate,
     too.
 
     :param requirements: resources that each guest needs, and the queries.
+    :param larger: resources of guests with more NUMA nodes, which are counted
+        beside them.
     """
-    verdict = fitting.check_host_capacity(host, requirements.demand)
+    verdict = fitting.check_host_capacity(host, requirements.demand, *larger)
     if not verdict.guests:
         return verdict
     asked = requirements.choose_query(host, verdict.needs_shared_group)
@@ -529,10 +557,11 @@ def check_host_for_node_counts(
     lacks: list[lack.Lack] = []
     demands = [one.demand for one in requirements]
     for number, one in enumerate(requirements):
-        verdict = check_host_for_flavor(client, host, one)
+        larger = (demands[number + 1:] if fitting.count_guests(
+            host, [one.demand]).guests else ())
+        verdict = check_host_for_flavor(client, host, one, *larger)
         if verdict.guests or len(requirements) == 1:
-            return fitting.add_guests_with_other_node_counts(
-                verdict, host, demands[number:])
+            return verdict
         count = base.format_count(one.demand.guest_nodes, 'NUMA node')
         lacks += (replace(item, reason=f'with {count}: {item.text}')
                   for item in verdict.lacks)

@@ -25,6 +25,7 @@ from prometheus_client import registry
 from ghsched_nova.monitor import prometheus
 from ghsched_placement.features.exporter import cloud_figures
 from ghsched_placement.fit import capacity
+from ghsched_placement.fit import flavor_capacity
 
 _AMOUNT = ('host', 'node', 'resource_class')
 
@@ -172,7 +173,7 @@ def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
 
 
 def _yield_fitting_guest_metrics(
-        flavors: Sequence[cloud_figures.FlavorCapacity]
+        flavors: Sequence[flavor_capacity.FlavorCapacity]
 ) -> Iterator[core.Metric]:
     """Yield metrics of how many more guests of each flavor the cloud can take.
 

@@ -39,6 +39,7 @@ from ghsched_placement.base import decimals
 from ghsched_placement.features.exporter import cloud_figures
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit import flavor_capacity
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
@@ -253,6 +254,7 @@ class CloudCache:
         self._entries: dict[str, _Entry] = {}
         self._changed: set[str] = set()
         self._verdicts: dict[str, _Verdicts] = {}
+        self._groups: list[flavor_capacity.EqualHosts] = []
         self.cloud = cloud_figures.Cloud()
 
     def refresh(self) -> None:
@@ -277,6 +279,8 @@ class CloudCache:
         self._changed &= {_get_compute_node_name(trees[root])
                           for root in stale[HOSTS_READ:]}
         self._drop_outdated_flavor_checks({*stale[:HOSTS_READ]})
+        self._groups = flavor_capacity.group_equal_hosts(
+            entry.host for entry in self._entries.values())
         away = self._client.list_unavailable_nodes(nodes)
         self.cloud = cloud_figures.Cloud(
             tuple(sorted((entry.host for entry in self._entries.values()),
@@ -366,7 +370,7 @@ class CloudCache:
                     del verdicts.by_host[root]
 
     def _yield_flavor_capacities(self, unavailable: Mapping[str, str]
-                                 ) -> Iterator[cloud_figures.FlavorCapacity]:
+                                 ) -> Iterator[flavor_capacity.FlavorCapacity]:
         """Yield how many guests of each watched flavor fit into the cloud.
 
         :param unavailable: reason why a host takes no servers, by UUID.
@@ -377,16 +381,17 @@ class CloudCache:
         needs_owner_trait = (bool(watched)
                              and self._client.is_owner_trait_required())
         for one in watched:
-            yield cloud_figures.count_fitting_guests(
-                one.flavor, one.least,
-                self._yield_host_verdicts(one.flavor, records.get(one.flavor),
-                                          needs_owner_trait, unavailable))
+            yield flavor_capacity.add_up_verdicts(
+                one.flavor, self._yield_host_verdicts(
+                    one.flavor, records.get(one.flavor), needs_owner_trait,
+                    unavailable), one.least)
 
     def _yield_host_verdicts(
             self, name: str, record: Mapping[str, Any] | None,
             needs_owner_trait: bool,
-            unavailable: Mapping[str, str]) -> Iterator[fitting.Verdict]:
-        """Yield for each host how many guests of a flavor fit, or why none.
+            unavailable: Mapping[str, str]
+    ) -> Iterator[tuple[fitting.Verdict, int]]:
+        """Yield how many guests of a flavor fit on hosts, and on how many.
 
         :param name: name of the flavor.
         :param record: flavor in Nova's API; None if the flavor does not exist.
@@ -401,19 +406,25 @@ class CloudCache:
             LOG.warning('cannot compute how many more guests of flavor '
                         '%(name)s fit in the cloud; reporting 0: %(error)s',
                         {'name': name, 'error': error})
-            yield _make_flavor_refusal(str(error))
+            yield _make_flavor_refusal(str(error)), 1
             return
         known = self._verdicts.get(name)
         if known is None or known.requirements != requirements:
             known = self._verdicts[name] = _Verdicts(requirements, {})
-        for root, entry in self._entries.items():
-            if root in unavailable:
-                yield flavors.make_host_refusal(entry.host, unavailable[root])
-                continue
-            if root not in known.by_host:
-                known.by_host[root] = _check_host_for_flavor(
-                    entry.host, requirements)
-            yield known.by_host[root]
+        for root in unavailable.keys() & self._entries.keys():
+            yield flavors.make_host_refusal(
+                self._entries[root].host, unavailable[root]), 1
+        demands = [one.demand for one in known.requirements]
+        for group in self._groups:
+            roots = [host.uuid for host in group
+                     if host.uuid not in unavailable]
+            verdict = next((known.by_host[root] for root in roots
+                            if root in known.by_host), None)
+            if roots and verdict is None:
+                verdict = fitting.count_guests(group[0], demands)
+            if verdict:
+                known.by_host.update(dict.fromkeys(roots, verdict))
+                yield verdict, len(roots)
 
     def _make_flavor_requirements(
             self, record: Mapping[str, Any] | None,
@@ -430,22 +441,11 @@ class CloudCache:
         """
         if record is None:
             raise base.Refused('Nova has no flavor of that name')
-        size = flavors.Size(
-            record['vcpus'], record['ram'],
-            record['disk'] + record.get('OS-FLV-EXT-DATA:ephemeral', 0),
-            record.get('swap') or 0)
-        specs = record['extra_specs']
-        shapes = flavors.list_node_count_variants(size, specs)
-        policy, _guest = flavors.parse_flavor_specs(size, shapes[0])
-        classes = {
-            **flavors.guess_vf_classes(policy, (
-                entry.host for entry in self._entries.values())),
-            **dict(self._settings.classes)}
-        return [
-            flavors.make_flavor_requirements(
-                size, shape, classes, self._settings.accounting,
-                needs_owner_trait)
-            for shape in shapes]
+        return flavors.list_requirements(
+            flavors.get_flavor_record_size(record), record['extra_specs'],
+            [entry.host for entry in self._entries.values()],
+            dict(self._settings.classes), self._settings.accounting,
+            needs_owner_trait)
 
 
 @dataclass(frozen=True)
@@ -459,26 +459,6 @@ class _Verdicts:
 
     requirements: Sequence[flavors.Requirements]
     by_host: dict[str, fitting.Verdict]
-
-
-def _check_host_for_flavor(
-        host: capacity.Host,
-        requirements: Iterable[flavors.Requirements]) -> fitting.Verdict:
-    """Return how many guests of a flavor fit on a host.
-
-    If the scheduler chooses the number of guest NUMA nodes, guests are counted
-    with the smallest number first, and then with larger ones.
-
-    :param requirements: requirements of the flavor for each number of guest
-        NUMA nodes, in ascending order.
-    """
-    demands = [one.demand for one in requirements]
-    while True:
-        verdict = fitting.check_host_capacity(host, demands[0])
-        if verdict.guests or len(demands) == 1:
-            return fitting.add_guests_with_other_node_counts(verdict, host,
-                                                             demands)
-        del demands[0]
 
 
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:

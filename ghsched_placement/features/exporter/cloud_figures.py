@@ -14,13 +14,10 @@
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
-from collections import Counter
 from dataclasses import dataclass
-from dataclasses import field
 
 from ghsched_placement.fit import capacity
-from ghsched_placement.fit import fitting
+from ghsched_placement.fit.flavor_capacity import FlavorCapacity
 
 
 @dataclass(frozen=True)
@@ -40,26 +37,6 @@ class Amount:
     capacity: int
     allocated: int
     free: int
-
-
-@dataclass(frozen=True)
-class FlavorCapacity:
-    """Number of further guests of a flavor that fit into a cloud.
-
-    :param flavor: name of the flavor.
-    :param least: number of further guests for which there should be room.
-    :param guests: number of further guests that fit now, over all hosts.
-    :param hosts: number of hosts on which at least one guest fits.
-    :param lacking: number of hosts on which no guest fits, by missing
-        resource; a host that lacks several resources is counted for each of
-        them.
-    """
-
-    flavor: str
-    least: int
-    guests: int = 0
-    hosts: int = 0
-    lacking: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,22 +104,3 @@ def _sum_inventories(host: capacity.Host, node: int | None, name: str,
                      sum(stock.capacity for stock in there),
                      sum(stock.used for stock in there),
                      sum(max(0, stock.free) for stock in there))
-
-
-def count_fitting_guests(flavor: str, wanted_guests: int,
-                         verdicts: Iterable[fitting.Verdict]
-                         ) -> FlavorCapacity:
-    """Return how many further guests of a flavor fit into a cloud.
-
-    The result also counts the hosts that lack a resource, by resource.
-
-    :param flavor: name of the flavor.
-    :param wanted_guests: number of guests for which there should be room.
-    :param verdicts: for each host, how many guests fit, or why none does.
-    """
-    found = list(verdicts)
-    lacking = Counter(resource for verdict in found if not verdict.guests
-                      for resource in {one.resource for one in verdict.lacks})
-    return FlavorCapacity(flavor, wanted_guests,
-                          sum(one.guests for one in found),
-                          sum(one.guests > 0 for one in found), dict(lacking))

@@ -228,6 +228,27 @@ class SolverTest(base.TestCase):
                 counting.choose_host_nodes(host, need) is not None, number)
         self.assertLessEqual(ended, .02 * len(self.numbers(250)))
 
+    def test_no_other_resource_than_the_used_up_ones_makes_room(self):
+        """However much there is of all others."""
+        for number in self.numbers(250):
+            host, need = draw(number)
+            need = model.Need(need.amounts, need.nodes[:1] * len(need.nodes))
+            count = counting.count_guests(host, need, 200)
+            if count.guests == 200:
+                continue
+            enough, pages = 10 ** 6, need.nodes[0].pages
+            kept = {*count.of_nodes, *(
+                pages if count.of_nodes.intersection(pages) else ())}
+            more = model.Host(
+                tuple(free if place in count.of_host else enough
+                      for place, free in enumerate(host.free)), host.units,
+                tuple(model.Node(node.number, tuple(
+                    free if place in kept else enough
+                    for place, free in enumerate(node.free)), node.units,
+                    node.traits) for node in host.nodes))
+            self.assertEqual(count.guests, counting.count_guests(
+                more, need, 200).guests, number)
+
     def test_equal_guest_nodes_placed_one_by_one_reach_the_count(self):
         for number in self.numbers(250):
             host, need = draw(number)

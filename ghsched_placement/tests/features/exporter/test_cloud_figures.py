@@ -14,6 +14,7 @@ import dataclasses
 
 from ghsched_placement.features.exporter import cloud_figures
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit import flavor_capacity
 from ghsched_placement.fit import lack
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -55,12 +56,14 @@ class AmountsTest(base.TestCase):
 class VerdictsTest(base.TestCase):
 
     def test_hosts_without_room_count_for_each_resource_once(self):
-        found = cloud_figures.count_fitting_guests('f', 2, [
-            fitting.Verdict('a', guests=3), fitting.Verdict('b', guests=1),
-            fitting.Verdict('c', lacks=(
+        found = flavor_capacity.add_up_verdicts('f', [
+            (fitting.Verdict('a', guests=3), 1),
+            (fitting.Verdict('b', guests=1), 1),
+            (fitting.Verdict('c', lacks=(
                 lack.Lack(0, lack.BANDWIDTH), lack.Lack(1, lack.BANDWIDTH),
-                lack.Lack(None, lack.GROUPS))),
-            fitting.Verdict('d', lacks=(lack.Lack(0, lack.BANDWIDTH),))])
+                lack.Lack(None, lack.GROUPS))), 1),
+            (fitting.Verdict('d', lacks=(lack.Lack(0, lack.BANDWIDTH),)), 1)],
+            2)
         self.assertEqual(
-            cloud_figures.FlavorCapacity('f', 2, 4, 2, {
-                lack.BANDWIDTH: 2, lack.GROUPS: 1}), found)
+            flavor_capacity.FlavorCapacity('f', 2, 4, 2, {
+                lack.BANDWIDTH: 2, lack.GROUPS: 1}, found.binding), found)

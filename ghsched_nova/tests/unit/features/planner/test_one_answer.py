@@ -59,12 +59,7 @@ def check(host, flavor):
     demands = [flavors.make_flavor_requirements(
         size, specs, {}, 'min', True).demand for specs
         in flavors.list_node_count_variants(size, flavor.extra_specs)]
-    while True:
-        verdict = fitting.check_host_capacity(found, demands[0])
-        if verdict.guests or len(demands) == 1:
-            return fitting.add_guests_with_other_node_counts(
-                verdict, found, demands).guests
-        del demands[0]
+    return fitting.count_guests(found, demands).guests
 
 
 def find_reasons(host, flavor):
