@@ -122,7 +122,7 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
     by_name = {host.name: host for host in hosts}
     cloud = _Cloud(by_name, {guest.uuid: guest for guest in guests
                              if guest.spot.host in by_name})
-    fits = {host.name: fitting.check_host_capacity(host, demand).guests
+    fits = {host.name: fitting.count_guests(host, [demand]).guests
             for host in hosts}
     moves: list[Move] = []
     while sum(fits.values()) < count:
@@ -133,8 +133,8 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
         steps, cloud = found
         moves += steps
         for name in _list_hosts(steps):
-            fits[name] = fitting.check_host_capacity(cloud.hosts[name],
-                                                     demand).guests
+            fits[name] = fitting.count_guests(cloud.hosts[name],
+                                              [demand]).guests
     return Plan(tuple(moves), sum(fits.values()))
 
 

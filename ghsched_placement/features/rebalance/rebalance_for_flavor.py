@@ -13,6 +13,7 @@
 """``openstack ghsched rebalance plan --for FLAVOR``: moves that make room."""
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -145,13 +146,47 @@ def read_flavor_move_request(client: clients.Client, name: str, count: int,
         client, open_hosts, nodes).add_free_node_resources(open_hosts)
     parser = _FlavorParser(hosts, accounting, client.is_owner_trait_required())
     records = {record['id']: record for record in client.list_servers()}
-    movable = _list_movable_servers(records.values(),
-                                    {host.name for host in hosts})
-    guests = client.map_in_parallel(
-        lambda record: _make_movable_guest(client, parser, record), movable)
     return FlavorMoveRequest(
         name, count, parser.make_guest_demand(size, specs), hosts,
-        tuple(guest for guest in guests if guest), records)
+        _read_movable_guests(client, parser, records.values()), records)
+
+
+def make_move_finder(client: clients.Client, hosts: Sequence[capacity.Host],
+                     accounting: policies.Accounting = 'min'
+                     ) -> Callable[[GuestDemand, int],
+                                   list[tuple[str, int]]]:
+    """Return a function that finds moves which make room for one guest more.
+
+    :param hosts: hosts that accept guests.
+    """
+    parser = _FlavorParser(hosts, accounting, client.is_owner_trait_required())
+    records = {record['id']: record for record in client.list_servers()}
+    guests = _read_movable_guests(client, parser, records.values())
+
+    def find_moves(demand: GuestDemand, now: int) -> list[tuple[str, int]]:
+        plan = flavor_moves.plan_moves_for_flavor(hosts, guests, demand,
+                                                  now + 1)
+        return [(', '.join(
+            f'move {records[move.guest].get("name") or move.guest} from '
+            f'{_format_spot(move.origin)} to {_format_spot(move.destination)}'
+            for move in plan.moves), plan.fits)] if plan.moves else []
+    return find_moves
+
+
+def _format_spot(spot: Spot) -> str:
+    return f'node {spot.node} of {spot.host}'
+
+
+def _read_movable_guests(client: clients.Client, parser: '_FlavorParser',
+                         records: Iterable[Mapping[str, Any]]
+                         ) -> tuple[flavor_moves.MovableGuest, ...]:
+    """Read the running servers that a plan may move.
+
+    :param records: server records of Nova's API.
+    """
+    movable = _list_movable_servers(records, parser.host_names)
+    return tuple(filter(None, client.map_in_parallel(
+        lambda record: _make_movable_guest(client, parser, record), movable)))
 
 
 def _list_movable_servers(records: Iterable[Mapping[str, Any]],
@@ -169,11 +204,15 @@ def _list_movable_servers(records: Iterable[Mapping[str, Any]],
 
 
 class _FlavorParser:
-    """Parser of flavors into the resources that servers need of a host."""
+    """Parser of flavors into the resources that servers need of a host.
+
+    :ivar host_names: names of the hosts.
+    """
 
     def __init__(self, hosts: Sequence[capacity.Host],
                  accounting: policies.Accounting, owned: bool) -> None:
         self._hosts = hosts
+        self.host_names = {host.name for host in hosts}
         self._accounting = accounting
         self._owned = owned
 

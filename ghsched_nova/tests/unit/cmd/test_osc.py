@@ -37,6 +37,7 @@ from ghsched_placement.osc import audit
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import flavor
+from ghsched_placement.osc import flavor_capacity
 from ghsched_placement.osc import host
 from ghsched_placement.osc import server
 from ghsched_placement.tests import base
@@ -141,6 +142,7 @@ class WidthTest(base.TestCase):
         capacity.ShowCapacity: capacity.COLUMNS,
         density.PlanDensity: (*density.COLUMNS, density.PREDICTED),
         flavor.CheckFlavor: flavor.COLUMNS,
+        flavor_capacity.ListFlavorCapacities: flavor_capacity.COLUMNS,
         host.ListHosts: host.LIST,
         leftovers.ListLeftovers: leftovers.COLUMNS,
         refusals.ListRefusals: refusals.COLUMNS,
