@@ -17,6 +17,7 @@
 their bandwidth and devices.
 """
 
+from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -342,12 +343,28 @@ def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
         replace(node, room=known.get(node.number)) for node in host.nodes))
 
 
-def estimate_node_capacity(host: Host) -> tuple[NodeCapacity, ...]:
+def make_node_shape(host: Host) -> Hashable:
+    """Return a key that is equal for hosts of the same make.
+
+    Their CPUs, memory and NUMA nodes offer the same, whatever is in use.
+    """
+    return (tuple(str(host.root.inventories.get(name))
+                  for name in (orc.VCPU, orc.PCPU, orc.MEMORY_MB)),
+            tuple((node.number, tuple(
+                (name, stock.total) for name, stock in node.stocks.items()))
+                for node in host.nodes))
+
+
+def estimate_node_capacity(host: Host, known: Sequence[NodeCapacity] = ()
+                           ) -> tuple[NodeCapacity, ...]:
     """Estimate the CPUs and memory of each NUMA node of a host.
 
-    Each node is assumed to have an equal part of the host's CPUs and memory.
-    On a host that reports no PCPU, Nova gives guests dedicated CPUs out of the
-    shared ones, unless [compute]cpu_shared_set excludes that.
+    The use of them is assumed to be spread evenly over the nodes. On a host
+    that reports no PCPU, Nova gives guests dedicated CPUs out of the shared
+    ones, unless [compute]cpu_shared_set excludes that.
+
+    :param known: CPUs and memory of the nodes of another host of the same
+        make. If empty, they are assumed to be spread evenly, too.
     """
     numbers = [node.number for node in host.nodes if node.number is not None]
     parts = len(numbers)
@@ -357,9 +374,15 @@ def estimate_node_capacity(host: Host) -> tuple[NodeCapacity, ...]:
         dedicated, dedicated_used = cpus, 0
     memory, memory_used, ram_ratio = _divide_inventory(host, orc.MEMORY_MB,
                                                        parts)
-    return tuple(NodeCapacity(
-        number, cpus, vcpus_used, cpu_ratio, dedicated, dedicated_used,
-        memory, memory_used, ram_ratio) for number in numbers)
+    return tuple(replace(
+        node, vcpus_used=vcpus_used, dedicated_used=dedicated_used,
+        memory_used=memory_used, pages=tuple(
+            replace(pages, used=0 if number else memory_used * 1024
+                    // pages.size_kb)
+            for number, pages in enumerate(node.pages)))
+        for node in known or (NodeCapacity(
+            number, cpus, cpu_ratio=cpu_ratio, dedicated=dedicated,
+            memory=memory, ram_ratio=ram_ratio) for number in numbers))
 
 
 def _divide_inventory(host: Host, resource_class: str,

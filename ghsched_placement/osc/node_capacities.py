@@ -13,8 +13,9 @@
 """CPUs and memory by host NUMA node, as each nova-compute publishes them.
 
 nova-compute publishes them with the diagnostics of a running server, so a
-host where no server runs publishes nothing. Its CPUs and memory are taken as
-spread evenly over its NUMA nodes.
+host where no server runs publishes nothing. Its CPUs and memory are taken to
+be those of a host of the same make, or, if none is known, as spread evenly
+over its NUMA nodes.
 """
 
 from collections.abc import Iterable
@@ -103,24 +104,31 @@ def describe_unknown_pages(hosts: Iterable[capacity.Host],
 
 def read_free_node_resources(
         client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
-        compute_nodes: Mapping[str, Mapping[str, Any]]) -> NodeCapacities:
+        compute_nodes: Mapping[str, Mapping[str, Any]],
+        known: Iterable[capacity.Host] = ()) -> NodeCapacities:
     """Read the free CPUs and memory of each NUMA node of hosts from Nova.
 
     A host reports them with the diagnostics of each of its servers.
 
     :param compute_nodes: Nova's compute nodes by UUID; compute nodes that are
         down are not asked.
+    :param known: hosts with CPUs and memory as they were read before.
     :returns: the free resources, and the names of hosts for which they are
         assumed or unknown.
     """
     answers = client.map_in_parallel(lambda host: _read_free_host_resources(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
+    by_shape = {capacity.make_node_shape(host): rooms for host, rooms in (
+        *((host, tuple(node.room for node in host.nodes if node.room))
+          for host in known), *zip(hosts, answers, strict=True)) if rooms}
     found: dict[str, tuple[NodeCapacity, ...]] = {}
     spread, unknown = [], []
     for host, rooms in zip(hosts, answers, strict=True):
         if rooms is None:
-            spread.append(host.name)
-            rooms = capacity.estimate_node_capacity(host)
+            like = by_shape.get(capacity.make_node_shape(host), ())
+            if not like:
+                spread.append(host.name)
+            rooms = capacity.estimate_node_capacity(host, like)
         elif not rooms:
             unknown.append(host.name)
         found[host.uuid] = rooms

@@ -351,8 +351,9 @@ class CloudCache:
             lambda root: self._client.read_host_from_records(trees[root]),
             roots)
         there = [host for host in found if host is not None]
-        rooms = node_capacities.read_free_node_resources(self._client, there,
-                                                         nodes)
+        rooms = node_capacities.read_free_node_resources(
+            self._client, there, nodes,
+            (entry.host for entry in self._entries.values()))
         for host in rooms.add_free_node_resources(there):
             self._entries[host.uuid] = _Entry(
                 host, _map_generations(trees[host.uuid]), now)

@@ -13,17 +13,23 @@
 """All flavors at once, against the exporter's figures and by hand."""
 
 import json
+import types
 
 from ghsched_placement.features.exporter import cloud_cache
 from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import rebalance_for_flavor
+from ghsched_placement.fit import capacity
 from ghsched_placement.fit.guest_demand import GuestDemand
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit.node_capacity import Pages
+from ghsched_placement.fit.node_capacity import to_diagnostics
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor_capacity
+from ghsched_placement.osc import node_capacities
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 from ghsched_placement.tests.fixtures import commands
@@ -110,6 +116,47 @@ class FlavorCapacityTest(base.TestCase):
         self.assertEqual('memory (3)\nCPUs (1)', cell.human_readable())
         self.assertEqual('{"CPUs": 1, "memory": 3}',
                          json.dumps(cell.machine_readable()))
+
+
+class EmptyHostTest(base.TestCase):
+    """CPUs and memory of hosts without a server, which report none."""
+
+    def read(self, hosts, reports, known=()):
+        """Return the CPUs by node of each host, and the estimated hosts.
+
+        :param reports: reported CPUs and memory by name of the host.
+        """
+        client = types.SimpleNamespace(
+            map_in_parallel=lambda function, items: [*map(function, items)],
+            list_active_servers=lambda name, _most: [name] * (name in reports),
+            get_diagnostics=lambda _server, name: to_diagnostics(
+                reports[name]))
+        found = node_capacities.read_free_node_resources(client, hosts, {
+            host.uuid: {'state': 'up', 'service': {'host': host.name}}
+            for host in hosts}, known)
+        return [[(node.cpus, node.vcpus_used, node.memory_used,
+                  *(pages.used for pages in node.pages))
+                 for node in found.by_host[host.uuid]] for host in hosts
+                ], found.spread
+
+    def test_nodes_are_those_of_a_host_with_the_same_inventories(self):
+        busy, empty, other = (clouds.host(
+            clouds.node(0, name=name), clouds.node(1, name=name), name=name,
+            VCPU=cpus, MEMORY_MB=4096, used=used)
+            for name, cpus, used in (
+                ('a', 12, {'VCPU': 3}), ('b', 12, {}),
+                ('c', 20, {'VCPU': 4, 'MEMORY_MB': 1024})))
+        report = (
+            NodeCapacity(0, cpus=2, vcpus_used=1, memory=1024,
+                         pages=(Pages(4, 99999, 9), Pages(2048, 99, 9))),
+            NodeCapacity(1, cpus=10, vcpus_used=2, memory=3072))
+        found = [[(2, 1, 0, 9, 9), (10, 2, 0)],
+                 [(2, 0, 0, 0, 0), (10, 0, 0)],
+                 [(10, 2, 512), (10, 2, 512)]]
+        self.assertEqual((found, ('c',)), self.read(
+            [busy, empty, other], {'a': report}))
+        self.assertEqual((found[1:2], ()), self.read(
+            [empty], {}, [capacity.set_node_capacity(busy, report)]))
 
 
 class MoveTest(base.TestCase):
