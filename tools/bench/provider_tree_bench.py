@@ -22,13 +22,7 @@ both:
 - ``update_provider_tree()`` of the driver,
 - the whole periodic report, ``ComputeManager.update_available_resource()``,
   with Placement's own work for the requests that it makes.
-
-usage::
-
-    python tools/bench/provider_tree_bench.py [--count N]
 """
-
-import bench_path  # noqa: F401
 
 import argparse
 import collections
@@ -197,15 +191,11 @@ def main() -> None:
           f'{len(shape.pfs)} PFs of {shape.vfs} VFs; providers: '
           + ', '.join(f'{name} {number}'
                       for name, number in found.providers.items()))
-    ratios.print_conditions(options.count, WARM_UP)
+    print(ratios.describe_conditions(options.count, WARM_UP))
     for (what, name), values in sorted(found.seconds.items(), reverse=True):
-        ratios.print_row(f'{what} {name}', values,
-                         found.seconds[what, 'Nova'])
+        print(ratios.format_row(f'{what} {name}', values,
+                                found.seconds[what, 'Nova']))
     for name, requests in found.requests.items():
         writes = requests.total() - requests['get']
         print(f'Placement, {name}: {requests["get"] / options.count:g} reads '
               f'and {writes / options.count:g} writes per report')
-
-
-if __name__ == '__main__':
-    main()

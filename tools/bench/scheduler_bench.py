@@ -18,25 +18,18 @@ Nova, ours by the whole search (``whole``) and ours with the index of hosts
 Placement are real. What is compared is processor time, with that of the
 database server, because walls depend on what else the machine does.
 
-usage: python tools/bench/scheduler_bench.py [--hosts N...]
-           [--database sqlite|mariadb] [--kinds KIND,...] [--repeat N]
-           [--slow N] [--rivals N] [--modes MODE,...] [--keep DIRECTORY]
-           [--json]
-
 Modes are also ``index+first``, the index that has no refusal to remember,
 ``index+each``, the index that asks Placement about each host that it proposes,
 ``gradient``: the whole search with the weigher against fragmentation,
 ``stock@32``: Nova with 32 max_placement_results, and
 ``static``: Nova with guests that have as large a part of a node's CPUs as of
-its bandwidth. The last column compares each with the first.
+its bandwidth. The ratio compares each with the first.
 
 The benchmark ends with an error if the index cannot read what hosts report.
 
 With --keep, databases stay in the directory and are used again: those of
 10,000 hosts take minutes to make.
 """
-
-import bench_path  # noqa: F401
 
 import argparse
 from collections.abc import Iterator
@@ -45,12 +38,12 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
-import platform
 import statistics
 import subprocess
 import time
 from typing import Any
 
+import ratios
 import scheduler_lab as labs
 
 from ghsched_nova.nova_seams import shared
@@ -193,17 +186,13 @@ def measure(urls: dict[str, str], options: argparse.Namespace,
 
 def _rows(kind: str, runs: dict[str, list[dict[str, Any]]]
           ) -> Iterator[dict[str, Any]]:
-    first, *_others = (statistics.median(run['cpu'] for run in of_mode)
-                       for of_mode in runs.values())
     for mode, of_mode in runs.items():
-        cpu = statistics.median(run['cpu'] for run in of_mode)
         last = of_mode[-1]
         yield {
-            'kind': kind, 'row': mode, 'n': len(of_mode), 'cpu': cpu,
-            'low': min(run['cpu'] for run in of_mode),
-            'high': max(run['cpu'] for run in of_mode),
+            'kind': kind, 'row': mode,
+            'cpu': [run['cpu'] for run in of_mode],
             'wall': statistics.median(run['wall'] for run in of_mode),
-            'ratio': first / cpu, 'requests': last['requests'],
+            'requests': last['requests'],
             'rows': int(statistics.median(run['rows'] for run in of_mode)),
             'conflicts': sum(run['conflicts'] for run in of_mode),
             'rss': max(run['rss'] for run in of_mode),
@@ -238,24 +227,22 @@ def rivals(urls: dict[str, str], kind: str, options: argparse.Namespace,
                    'hosts': len({run['host'] for run in runs})}
 
 
-_HEAD = (f'{"kind":8}{"row":12}{"n":>3}{"CPU s":>9}{"least":>8}{"most":>8}'
-         f'{"wall s":>9}{"GET":>5}{"PUT":>4}{"rows":>8}{"409":>4}'
-         f'{"MiB":>6}{"found":>6}{"first/CPU":>10}')
+def show(row: dict[str, Any], base: list[float]) -> str:
+    """Return a line of the table.
 
-
-def show(row: dict[str, Any]) -> str:
+    :param base: processor times of the first mode.
+    """
     if 'rivals' in row:
         return (f'{row["kind"]:8}{row["row"]:9}{row["rivals"]} schedulers: '
                 f'{row["found"]} of {row["boots"]} boots, '
                 f'{row["conflicts"]} conflicts ({row["per_boot"]:.2f} per '
                 f'boot), {row["cpu"]:.2f} CPU s per boot, '
                 f'{row["hosts"]} hosts, wall {row["wall"]:.1f} s')
-    asked = row['requests']
-    return (f'{row["kind"]:8}{row["row"]:12}{row["n"]:3}{row["cpu"]:9.3f}'
-            f'{row["low"]:8.3f}{row["high"]:8.3f}{row["wall"]:9.3f}'
-            f'{asked.get("GET", 0):5}{asked.get("PUT", 0):4}'
-            f'{row["rows"]:8}{row["conflicts"]:4}{row["rss"]:6}'
-            f'{row["found"]:6}{row["ratio"]:10.2f}')
+    return ratios.format_row(
+        f'{row["kind"]} {row["row"]}', row['cpu'], base,
+        f'  wall {row["wall"]:.3f} s  requests {row["requests"]}  rows '
+        f'{row["rows"]}  409 {row["conflicts"]}  {row["rss"]} MiB  found '
+        f'{row["found"]}')
 
 
 def _load() -> str:
@@ -301,11 +288,10 @@ def run(options: argparse.Namespace, hosts: int, urls: dict[str, str],
     def say(text: str) -> None:
         if not options.json:
             print(text, flush=True)
-    say(f'\n{hosts} hosts, {options.database}; {_load()}; Python '
-        f'{platform.python_version()}, {platform.machine()}')
-    kinds = options.kinds.split(',')
-    say(_HEAD)
-    cpu: dict[tuple[str, str], float] = {}
+    say(f'\n{hosts} hosts, {options.database}; {_load()}; '
+        + ratios.describe_conditions(options.repeat, 1))
+    kinds, modes = options.kinds.split(','), options.modes.split(',')
+    cpu: dict[tuple[str, str], list[float]] = {}
     found = measure(urls, options, server)
     if options.rivals:
         found = (row for some in (found, *(
@@ -316,14 +302,14 @@ def run(options: argparse.Namespace, hosts: int, urls: dict[str, str],
             print(json.dumps({'hosts': hosts, 'load': os.getloadavg()[0],
                               'database': options.database, **row}),
                   flush=True)
-        say(show(row))
         if 'rivals' not in row:
             cpu[row['kind'], row['row']] = row['cpu']
+        say(show(row, cpu[row['kind'], modes[0]]))
     for kind, mode in cpu:
         plain = kind.replace('auto', 'plain')
         if plain != kind and (plain, mode) in cpu:
-            say(f'{kind} to {plain}, {mode}: '
-                f'{cpu[kind, mode] / cpu[plain, mode]:.2f} times the CPU')
+            say(ratios.format_row(f'{kind} to {plain}, {mode}',
+                                  cpu[kind, mode], cpu[plain, mode]))
     say(_load())
 
 
@@ -358,7 +344,3 @@ def main() -> None:
     for hosts in options.hosts:
         with cloud(options, hosts) as (urls, server):
             run(options, hosts, urls, server)
-
-
-if __name__ == '__main__':
-    main()

@@ -17,12 +17,7 @@ by itself with its traits checked in the answer, must be those that the whole
 search has for that host; and so must those that the index derives from another
 host's, where it derives any. And whenever the whole search finds a host, the
 manager with the index finds one.
-
-usage: python tools/bench/scheduler_same.py [--clouds N] [--requests N]
-           [--hosts N] [--asked N] [--seed N]
 """
-
-import bench_path  # noqa: F401
 
 import argparse
 import collections
@@ -274,7 +269,3 @@ def main() -> None:
           f'{counts["fallbacks"]}, not for it {counts["others"]}; '
           f'{counts["derived"]} derived')
     sys.exit(bool(wrong))
-
-
-if __name__ == '__main__':
-    main()

@@ -20,14 +20,14 @@ from ghsched_placement.tests import base
 
 
 ROOT = pathlib.Path(__file__).parents[3]
-BENCH = ROOT / 'tools' / 'bench'
+RUN = ROOT / 'tools/bench/run'
 
 
 class BenchTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        if not BENCH.is_dir():
+        if not RUN.exists():
             self.skipTest('tools/bench is not part of an installed package')
 
     def run_bench(self, name, *options):
@@ -35,14 +35,14 @@ class BenchTest(base.TestCase):
         own.
         """
         done = subprocess.run(
-            [sys.executable, '-W', 'ignore', str(BENCH / name), *options],
+            [sys.executable, '-W', 'ignore', str(RUN), name, *options],
             cwd='/', capture_output=True, text=True, check=False)
         self.assertEqual(0, done.returncode, done.stderr[-2000:])
         self.assertNotIn('Traceback', done.stderr)
         return done.stdout
 
     def test_an_unchanged_host_makes_no_write(self):
-        out = self.run_bench('provider_tree_bench.py', '--count', '2',
+        out = self.run_bench('provider_tree_bench', '--count', '2',
                              '--cores', '2', '--vfs', '8')
         self.assertIn('Placement, Nova: 6 reads and 0 writes per report', out)
         self.assertIn('Placement, ghsched: 10 reads and 0 writes per report',
@@ -50,21 +50,24 @@ class BenchTest(base.TestCase):
 
     def test_wide_hosts(self):
         out = self.run_bench(
-            'wide_host_bench.py', '--hosts', '2', '--nodes', '2',
+            'wide_host_bench', '--hosts', '2', '--nodes', '2',
             '--pfs', '1', '--vfs', '4', '--alone', '2', '--count', '1')
         self.assertNotIn('more than', out)
         self.assertIn('2 simulated hosts of 2 NUMA nodes', out)
         self.assertIn('walked 8  made 8  answer: 8 candidates', out)
 
-    def test_top(self):
-        out = self.run_bench('top_bench.py', '--count', '2', '--guests', '3',
-                             '--domains', '2')
-        self.assertIn('simulated host: 3 guests x 2 domains', out)
-
-    def test_reconcile(self):
-        out = self.run_bench('reconcile_bench.py', '--guests', '20',
-                             '--domains', '2', '--count', '2')
-        unchanged, = (line for line in out.splitlines()
-                      if line.startswith('nothing changed'))
-        self.assertTrue(unchanged.endswith('  writes 0'), out)
-        self.assertIn('memory: ', out)
+    def test_benchmark_without_its_packages_names_what_is_missing(self):
+        def run(*arguments):
+            return subprocess.run(
+                [sys.executable, '-E', '-S', str(RUN), *arguments], cwd='/',
+                capture_output=True, text=True, check=False)
+        listed = [line.split()[0] for line in run().stdout.splitlines()]
+        self.assertEqual(['provider_tree_bench', 'scheduler_bench',
+                          'scheduler_same', 'wide_host_bench'], listed)
+        for name in listed:
+            done = run(name, '--help')
+            self.assertEqual(1, done.returncode)
+            self.assertRegex(done.stdout, '^[A-Z].*[.?]\n')
+            self.assertRegex(
+                done.stderr, f'^{name}: the Python module .* is missing; '
+                r'install it with\n .* -m pip install .*\n$')

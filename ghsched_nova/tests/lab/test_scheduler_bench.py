@@ -22,20 +22,20 @@ import sys
 from ghsched_placement.tests import base
 
 
-BENCH = Path(__file__).resolve().parents[3] / 'tools' / 'bench'
+RUN = Path(__file__).resolve().parents[3] / 'tools/bench/run'
 
 
 def run(name, *arguments):
     """Run a benchmark in a process of its own, with a Nova of its own."""
     return subprocess.run(
-        [sys.executable, str(BENCH / name), *arguments], text=True,
+        [sys.executable, str(RUN), name, *arguments], text=True,
         capture_output=True, timeout=1200)
 
 
 class CountsTest(base.TestCase):
 
     def test_a_request_costs_the_same_in_a_cloud_of_any_size(self):
-        done = run('scheduler_bench.py', '--hosts', '100', '400', '--kinds',
+        done = run('scheduler_bench', '--hosts', '100', '400', '--kinds',
                    'bw1', '--repeat', '1', '--json')
         rows = {(row['hosts'], row['row']): row
                 for row in map(json.loads, done.stdout.splitlines())}
@@ -54,7 +54,7 @@ class CountsTest(base.TestCase):
 class SameTest(base.TestCase):
 
     def test_the_index_finds_what_the_whole_search_finds(self):
-        done = run('scheduler_same.py', '--clouds', '3', '--requests', '6',
+        done = run('scheduler_same', '--clouds', '3', '--requests', '6',
                    '--hosts', '8')
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertIn('18 pairs of cloud and request', done.stdout)
