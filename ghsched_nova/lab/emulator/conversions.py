@@ -13,10 +13,12 @@
 
 """Percentages that MPAM drivers show of what is written, as recorded tables.
 
-Recorded by ``tools/conversions/record.py`` from small programs that restate
-the arithmetic of each driver; ``tools/conversions/conversions.c`` names the
-source files and branches. The host engine does not use these tables: it asks
-the kernel (:mod:`ghsched_nova.resctrl.measure`).
+``conversions.json`` has a row for each driver and each width of its control.
+Tests hold each value to a recording of that driver's own functions, but for
+``linux-unrounded``: Linux' driver where fs/resctrl does not round up to
+``bandwidth_gran`` first, as resctrl_arch_preconvert_bw() of the series of July
+2026 leaves it. The host engine does not use these tables: it asks the kernel
+(:mod:`ghsched_nova.resctrl.measure`).
 """
 
 from collections.abc import Mapping

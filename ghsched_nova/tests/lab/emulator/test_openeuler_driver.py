@@ -99,6 +99,7 @@ class OpenEulerDriverTest(base.TestCase):
     def test_olk510_control_of_16_bits_holds_the_highest_caps_as_none(self):
         """99 and 100 % of 16 bits do not fit into the driver's u16."""
         table = conversions.table('olk-5.10-max', int(OVERFLOWS))
+        least = conversions.table('olk-5.10-min', int(OVERFLOWS))
         rows = self.recorded['OLK-5.10 staging'][OVERFLOWS]
         self.assertEqual(['mkdir 1', 0], [rows[0][0], read_back(
             rows[0][5], int(OVERFLOWS))])
@@ -107,6 +108,10 @@ class OpenEulerDriverTest(base.TestCase):
                     if row[0] == f'1 MBMAX:0={percent}')
             self.assertEqual(table.shown[percent],
                              read_back(row[5], int(OVERFLOWS)), percent)
+            row, = (row for row in rows[:203]
+                    if row[0] == f'1 MBMIN:1={percent}')
+            self.assertEqual(least.shown[percent],
+                             read_back(row[11], int(OVERFLOWS)), percent)
         self.assertEqual((98, 0), (table.shown[98], table.shown[100]))
 
     def apply(self, model, command):
