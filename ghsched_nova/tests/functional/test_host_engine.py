@@ -42,7 +42,6 @@ from ghsched_nova.host import engine
 from ghsched_nova.host import readings
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import topology
-from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
@@ -207,14 +206,6 @@ class EmulatedTestCase(base.TestCase):
 
 class OpenEulerTest(EmulatedTestCase):
 
-    def test_the_host_is_read(self):
-        self.assertEqual(dialects.OPENEULER_66, self.host.dialect)
-        self.assertEqual((32, 1, 1, 3, True), (
-            self.host.num_closids, self.host.min_bandwidth,
-            self.host.granularity, self.host.priority_default,
-            self.host.monitored))
-        self.assertEqual({0: (0,), 1: (1,)}, self.host.domains_by_node)
-
     def test_all_four_keys_hold_for_the_group_of_the_vcpu_threads(self):
         self.start_guest('1=60')
         self.enforce(self.desired(ALL_FOUR, host_nodes=[1]))
@@ -225,28 +216,6 @@ class OpenEulerTest(EmulatedTestCase):
             self.assertEqual(values, self.read_schemata().values(name))
         self.assert_inside(self.threads)
 
-    def test_an_unchanged_group_is_not_written(self):
-        self.start_guest()
-        desired = self.desired(ALL_FOUR)
-        self.enforce(desired)
-        before = self.writes()
-        self.assertEqual(reconcile.Report(), self.reconcile_one(desired))
-        self.assertEqual(before, self.writes())
-
-    def test_two_guest_nodes_in_one_group(self):
-        self.start_guest('0=60;1=30')
-        self.enforce(self.desired(ALL_FOUR, NodePolicy(maximum=30)))
-        self.assertEqual({0: 60, 1: 30}, self.read_schemata().values('MB'))
-        self.assertEqual({0: 20, 1: 0}, self.read_schemata().values('MBMIN'))
-
-    def test_contents_of_a_reused_directory_are_corrected(self):
-        group = self.start_guest('0=60;1=7')
-        for line in ('MBPRI:1=7\n', 'MBMIN:1=90\n'):
-            fs.Files().write(group / 'schemata', line)
-        self.enforce(self.desired(ALL_FOUR))
-        for name, value in (('MB', 100), ('MBPRI', 3), ('MBMIN', 0)):
-            self.assertEqual(value, self.read_schemata().values(name)[1])
-
     def test_a_refusal_names_the_line_and_what_the_kernel_said(self):
         self.start_guest('0=100')
         desired = {'MB': {0: 60}, 'MBPRI': {0: 9}, 'MBMIN': {0: 20}}
@@ -255,39 +224,6 @@ class OpenEulerTest(EmulatedTestCase):
             self.assertIn(part, reason)
         self.assertEqual(['MB:0=100\n', 'MB:0=60\n', 'MBPRI:0=9\n'],
                          self.writes())
-
-    def test_a_write_that_the_kernel_drops_is_found(self):
-        self.start_guest()
-        with self.resctrl.faults({'schemata:MBMIN': 'ignore'}):
-            reason = self.refused(self.desired(ALL_FOUR))
-        self.assertIn('still needed: MBMIN of domain 0', reason)
-        self.enforce(self.desired(ALL_FOUR))
-
-    def test_threads_that_have_ended(self):
-        self.start_guest()
-        self.threads.end()
-        self.assertIn('no thread of a vCPU',
-                      self.refused(self.desired(ALL_FOUR)))
-
-    def test_threads_that_somebody_moved_away_come_back(self):
-        self.start_guest()
-        fs.Files().write(self.root / 'tasks', str(self.threads.tids[1]))
-        self.assertEqual('move threads',
-                         self.enforce(self.desired(ALL_FOUR))[-1])
-        self.assert_inside(self.threads)
-
-    def test_an_error_of_a_vanishing_process_is_reported(self):
-        self.start_guest()
-        fault = {'error': 'ESRCH', 'status': 'No task 5'}
-        with self.resctrl.faults({'schemata:MBHDL': fault}):
-            reason = self.refused(self.desired(ALL_FOUR))
-        for part in ('ESRCH', 'MBHDL:0=0', 'No task 5'):
-            self.assertIn(part, reason)
-
-    def test_a_group_that_is_gone_is_made_again(self):
-        self.start_guest().rmdir()
-        self.assertEqual('make group', self.enforce(self.desired(ALL_FOUR))[0])
-        self.assert_inside(self.threads)
 
     def test_a_group_that_vanishes_meanwhile(self):
         group = self.start_guest()
@@ -369,45 +305,12 @@ class ReconcileTest(EmulatedTestCase):
                 for name in ('MB', 'MBMIN', 'MBHDL', 'MBPRI')])
             self.assert_inside(threads, group)
 
-    def test_the_host_says_that_libvirt_can_not_read_it(self):
-        self.assertFalse(self.host.libvirt_reads)
-
     def test_a_group_is_removed_when_its_guest_has_ended_and_not_before(self):
         self.repaired()
         self.assertFalse(fs.remove_group(self.root, UUID))
         self.ours.end()
         self.assertTrue(fs.remove_group(self.root, UUID))
         self.assertFalse(self.own.exists())
-
-    def test_faults_of_the_kernel_leave_no_half_made_group(self):
-        for fault, words in (({'mkdir': 'ENOSPC'}, 'no control group left'),
-                             ({'schemata:MBPRI': 'EINVAL'}, 'MBPRI:0=5'),
-                             ({'tasks': 'ESRCH'}, 'ended meanwhile')):
-            with self.resctrl.faults(fault):
-                problems = self.reconcile().problems
-            self.assertIn(words, ' '.join(map(str, problems)))
-            self.assertFalse(self.own.exists())
-        self.repaired()
-
-    def test_a_guest_that_died_leaves_nothing(self):
-        self.repaired()
-        self.threads.end()
-        self.ours.end()
-        self.reconcile(())
-        self.assertFalse(self.group.exists() or self.own.exists())
-
-    def test_a_kill_between_two_writes_is_repaired(self):
-        class Killed(fs.Files):
-            def write(this, path, text):
-                if 'MBPRI' in text:
-                    raise KeyboardInterrupt
-                super().write(path, text)
-
-        self.assertRaises(
-            KeyboardInterrupt, reconcile.reconcile,
-            reconcile.HostPaths(self.root, self.sysfs), self.wanted(),
-            Killed())
-        self.repaired()
 
     def test_sigkill_between_two_writes_leaves_neither_lock_nor_half_a_group(
             self):
@@ -450,15 +353,6 @@ class LockTest(EmulatedTestCase):
         fcntl.flock(holder, fcntl.LOCK_EX)
         return holder
 
-    def test_a_lock_that_is_not_given_back_ends_the_wait(self):
-        self.start_guest()
-        self._hold()
-        exc = self.assertRaises(
-            fs.GroupError, self.enforce, self.desired(ALL_FOUR),
-            lock_timeout=0.2)
-        self.assertIn('another process has held the lock', exc.reason)
-        self.assertEqual(['MB:0=60\n'], self.writes())
-
     def test_a_lock_that_is_given_back_is_taken(self):
         self.start_guest()
         holder = self._hold()
@@ -485,25 +379,6 @@ class LockTest(EmulatedTestCase):
         done = self.enforce(self.desired(ALL_FOUR), files=Probing())
         self.assertEqual(done, seen)
         fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-class IntelTest(EmulatedTestCase):
-
-    DIALECT = 'intel'
-
-    def test_a_cap_is_held_in_the_steps_of_the_host(self):
-        self.assertEqual(dialects.INTEL, self.host.dialect)
-        self.start_guest('0=100')
-        desired = self.desired(NodePolicy(maximum=31))
-        self.assertEqual(['MB:0=40\n'], self.enforce(desired))
-        self.assertEqual({0: 40, 1: 100}, self.read_schemata().values('MB'))
-        self.assertEqual([], self.enforce(desired))
-
-    def test_the_other_lines_are_left_alone(self):
-        group = self.start_guest()
-        fs.Files().write(group / 'schemata', 'L3:0=f\n')
-        self.enforce(self.desired(NodePolicy(maximum=20)))
-        self.assertEqual(0xf, self.read_schemata().values('L3', 16)[0])
 
 
 #: f_type of statfs(2) of the emulator.
