@@ -10,7 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
+import io
+from pathlib import Path
+from unittest import mock
 
+import fixtures
+
+from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import namespace
 from ghsched_placement.tests import base
 
@@ -27,3 +33,19 @@ class MigrationConfTest(base.TestCase):
     def test_anything_but_ports_is_refused(self):
         self.assertRaises(ValueError, namespace.migration_conf,
                           '127.0.1.2:some-more')
+
+
+class ProcTest(base.TestCase):
+    def test_proc_has_the_file_system_and_flags_of_the_processor(self):
+        state = Path(self.useFixture(fixtures.TempDir()).path)
+        flags = 'flags\t\t: fpu\n'
+        for dialect, found in (('intel', 'fpu rdt_a cat_l3'),
+                               ('mpam', 'fpu\n')):
+            with mock.patch('builtins.open', wraps=open) as opened:
+                opened.side_effect = lambda path, *mode: (
+                    io.StringIO(flags) if path == '/proc/cpuinfo'
+                    else mock.DEFAULT)
+                namespace.write_proc(machines.build(dialect, '0=0'), state)
+            self.assertIn(found, (state / 'proc/cpuinfo').read_text())
+            self.assertIn('nodev\tresctrl\n',
+                          (state / 'proc/filesystems').read_text())
