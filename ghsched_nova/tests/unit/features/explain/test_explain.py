@@ -146,12 +146,6 @@ class VfsTest(base.TestCase):
         self.assertEqual([{'guest_node': 0, 'alias': 'nic', 'count': 40}],
                          document['policy']['vfs'])
 
-    def test_one_nic_does_not_serve_two(self):
-        status, document = self.explain('ghsched:vfs=nic:40',
-                                        'ghsched:vfs_locality=node')
-        self.assertEqual(1, status)
-        self.assertIn('too few VFs that are near enough', document['refusal'])
-
     def test_a_nic_on_each_socket_serves_two(self):
         status, document = self.explain(
             'ghsched:vfs=nic:40', 'ghsched:device_numa=required',
@@ -181,17 +175,6 @@ class VfsTest(base.TestCase):
         status, document = self.explain('ghsched:vfs=gpu:1')
         self.assertEqual(1, status)
         self.assertIn("'gpu'", document['refusal'])
-
-    def test_pfs_are_reported_below_their_node(self):
-        _status, document = self.explain('ghsched:vfs.0=nic:1',
-                                         'ghsched:mem_bw_min.0=10')
-        parents = {provider['name']: provider['parent']
-                   for provider in document['providers']}
-        self.assertEqual('kunpeng920_NUMA0',
-                         parents['kunpeng920_0000:81:00.0'])
-        self.assertIn(
-            ['same_subtree', 'ghsched_bw0,vfs0-nic-node0-0'],
-            document['placement_query']['parameters'])
 
     def test_the_query_is_the_one_that_finds_the_host(self):
         for properties, locality in (
@@ -231,28 +214,6 @@ class RefusedTableTest(base.TestCase):
             self.assertEqual(not shown, text.startswith('Refused\n'))
 
 
-class AliasTest(base.TestCase):
-    """Two aliases in one flavor."""
-
-    def explain(self, *properties, alias='nic2'):
-        text = (HOSTS / 'kunpeng920-2nic.yaml').read_text()
-        first, second = text.rsplit('alias: nic', 1)
-        with host_file(f"{first}alias: '{alias}'{second}") as host:
-            return small(*properties, host=host)
-
-    def test_of_one_class(self):
-        status, document = self.explain('hw:numa_nodes=1',
-                                        'ghsched:vfs=nic:2,nic2:3')
-        self.assertEqual(0, status)
-        asked = document['placement_query']['parameters']
-        self.assertEqual(
-            [['resourcesvfs0-nic-node0-0', 'CUSTOM_PCI_15B3_1018:2'],
-             ['resourcesvfs1-nic2-node0-0', 'CUSTOM_PCI_15B3_1018:3']],
-            [pair for pair in asked if pair[0].startswith('resourcesvfs')])
-        self.assertIn(['same_subtree', 'ghsched_node0,vfs0-nic-node0-0,'
-                                       'vfs1-nic2-node0-0'], asked)
-
-
 class QueryTest(base.TestCase):
 
     def parameters(self, *properties, extra=()):
@@ -270,12 +231,6 @@ class QueryTest(base.TestCase):
                 self.assertEqual(0, status)
                 self.assertIn('control group ghsched-UUID', out)
                 self.assertNotIn('<memorytune', out)
-
-    def test_accounting_by_the_cap(self):
-        got = self.parameters(
-            'hw:numa_nodes=1', 'ghsched:mem_bw_min=20',
-            'ghsched:mem_bw_max=50', extra=('--accounting', 'max'))
-        self.assertEqual('CUSTOM_MEM_BW_PCT:50', got['resourcesghsched_bw0'])
 
     def test_dedicated_cpus(self):
         got = self.parameters('hw:cpu_policy=dedicated')
@@ -298,16 +253,6 @@ class PlaceTest(base.TestCase):
 
     def host_nodes(self, document):
         return [node['host_node'] for node in document['guest']['nodes']]
-
-    def test_the_nodes_that_the_scheduler_takes(self):
-        # The NIC is on node 0, and it is left to guests with VFs.
-        for properties, nodes in (
-                (['hw:numa_nodes=2'], [1, 2]),
-                (['hw:numa_nodes=1', 'ghsched:mem_bw_min=10'], [1]),
-                (['hw:numa_nodes=2', 'ghsched:mem_bw_min=10'], [2, 3]),
-                (['hw:numa_nodes=1', 'ghsched:vfs=nic:1'], [0])):
-            _, document = small(*properties)
-            self.assertEqual(nodes, self.host_nodes(document))
 
     def test_the_nodes_asked_for(self):
         status, document = small('hw:numa_nodes=2', 'ghsched:mem_bw_min.0=9',
