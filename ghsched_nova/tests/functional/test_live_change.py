@@ -146,9 +146,6 @@ class SuccessTest(LiveChangeTestCase):
             self.all_four_keys,
             self.the_same_values_write_nothing,
             self.a_dry_run_changes_nothing,
-            self.less_is_given_back,
-            self.a_guarantee_where_there_was_none,
-            self.one_guest_node_of_two,
             self.the_cap_is_what_is_counted,
             self.a_hard_reboot_keeps_it,
             self.a_stopped_guest_has_it_when_it_starts,
@@ -189,13 +186,6 @@ class SuccessTest(LiveChangeTestCase):
         self.assertEqual(['Error', 'Error', 'Success'],
                          sorted(event['result'] for event in events))
 
-    def less_is_given_back(self):
-        self.change(mem_bw_min=10, mem_bw_max=20)
-        self.assert_changed(10, 20)
-        self.reserve(n1=60)
-        self._delete_server(self.boot(self.flavor(mem_bw_min=90)))
-        self.reserve(n0=0)
-
     def the_same_values_write_nothing(self):
         self.change(mem_bw_min=40, mem_bw_max=70)
         self.kernel.enforced.clear()
@@ -219,26 +209,6 @@ class SuccessTest(LiveChangeTestCase):
         self.refused('has 50 % of its memory bandwidth left',
                      '60 % are requested', dry_run=True, mem_bw_min=60)
         self.reserve(n0=0)
-
-    def a_guarantee_where_there_was_none(self):
-        server = self.boot(self.flavor(mem_bw_max=60))
-        self.assertEqual({}, self.bandwidth(server['id']))
-        self.change(server=server, mem_bw_min=20)
-        self.assertEqual([20], list(self.bandwidth(server['id']).values()))
-        self.change(server=server, mem_bw_min=None)
-        self.assertEqual({}, self.bandwidth(server['id']))
-        self._delete_server(server)
-
-    def one_guest_node_of_two(self):
-        server = self.boot(self.flavor(vcpus=4, nodes=2, mem_bw_min=10))
-        self.change(server=server, mem_bw_min__1=40)
-        nodes = self.host_nodes(server)
-        self.assertEqual(
-            {self.provider('host_a', nodes[0]): 10,
-             self.provider('host_a', nodes[1]): 40},
-            self.bandwidth(server['id']))
-        self.assert_agreement(server, 'host_a', [10, 40])
-        self._delete_server(server)
 
     def a_hard_reboot_keeps_it(self):
         self.change(mem_bw_min=40, mem_bw_max=70)
@@ -469,17 +439,11 @@ class RefusedTest(LiveChangeTestCase):
             self.a_host_that_can_not_put_back_says_so,
             self.libvirt_is_not_there,
             self.a_database_is_not_there,
-            self.libvirt_refuses,
-            self.the_host_can_not_hold_it,
-            self.nova_can_not_be_written,
             self.the_record_of_the_instance_can_not_be_written,
             self.records_that_can_not_be_put_back_are_reported,
             self.something_else_happens_with_the_guest,
             self.something_else_begins_meanwhile,
             self.a_guest_in_another_state,
-            self.a_guest_without_a_control_group,
-            self.a_guest_that_would_need_none_any_more,
-            self.keys_that_make_no_sense,
             self.a_guest_that_nobody_knows)
 
     def placement_has_too_little_left(self):
@@ -532,27 +496,6 @@ class RefusedTest(LiveChangeTestCase):
                                     side_effect=db_exc.DBConnectionError):
                 self.refused('DBConnectionError', mem_bw_min=40)
         self.assert_as_before()
-
-    def libvirt_refuses(self):
-        def refuse(*args):
-            raise RuntimeError('libvirt is busy')
-        with fixtures.MonkeyPatch(
-                'nova.tests.fixtures.libvirt.Domain.setMetadata', refuse):
-            self.refused('libvirt is busy', mem_bw_min=40)
-        self.assert_as_before()
-
-    def the_host_can_not_hold_it(self):
-        self.kernel.vanish()
-        self.refused('schemata cannot be read', mem_bw_min=40)
-        self.assert_as_before()
-        self.kernel.write()
-
-    def nova_can_not_be_written(self):
-        with fixtures.MockPatch('nova.objects.RequestSpec.save',
-                                side_effect=RuntimeError('no database')):
-            self.refused('no database', mem_bw_min=40)
-        self.assert_as_before()
-        self.assertEqual({30}, self.last()['MBMIN'])
 
     def refuse_the_flavor(self):
         """The database takes one with a guarantee of 40 % at a second try.
@@ -663,20 +606,6 @@ class RefusedTest(LiveChangeTestCase):
         self.refused('the server is suspended', mem_bw_min=40)
         self.api.post_server_action(self.server['id'], {'resume': None})
         self._wait_for_state_change(self.server, 'ACTIVE')
-
-    def a_guest_without_a_control_group(self):
-        self.refused('ghsched:mem_bw_min', 'has no control group',
-                     server=self.boot(self.flavor(vcpus=1)), mem_bw_min=40)
-
-    def a_guest_that_would_need_none_any_more(self):
-        self.refused('without a use', mem_bw_min=None, mem_bw_max=None)
-        self.assert_as_before()
-
-    def keys_that_make_no_sense(self):
-        self.refused('ghsched:mem_bw_min: 70 is more than', mem_bw_min=70)
-        self.refused('ghsched:mem_bw_max.1', mem_bw_max__1=70)
-        self.refused('ghsched:vfs', 'resize', vfs='vf:1')
-        self.assert_as_before()
 
     def a_guest_that_nobody_knows(self):
         error = self.assertRaises(
