@@ -163,32 +163,8 @@ class SubprocessTest(base.TestCase):
             if not {'tests', 'bench'} & set(path.parts)
             and (lines := subprocess_limits(path.read_text()))})
 
-    def test_each_use_is_found(self):
-        for source in ('subprocess.run(["true"], timeout=3)',
-                       'try: f()\nexcept subprocess.TimeoutExpired: pass'):
-            self.assertNotEqual([], subprocess_limits(source))
-
 
 class TimeLimitsTest(base.TestCase):
 
     def test_short_limits_and_clocks_of_tests_are_harmless(self):
         self.assertEqual(sorted(HARMLESS), sorted(found()))
-
-    def test_limit_or_clock_of_any_kind_is_found(self):
-        for text, finding in (
-                ('run(x, timeout=60)', 'timeout=60'),
-                ('a(call_monitor_timeout=1.5)', 'call_monitor_timeout=1.5'),
-                ('thread.join(5)', 'join(5)'), ('e.wait(0.1)', 'wait(0.1)'),
-                ('f.result(3)', 'result(3)'),
-                ('self.time.time()', 'time.time'),
-                ('datetime.datetime.now()', 'datetime.now')):
-            call = ast.parse(text).body[0].value
-            self.assertEqual([finding], [*limits(call)], text)
-        named = constants(ast.parse('A, B = 1, 60\nC = 3\nD = x'))
-        for text in ('run(timeout=B)', 'thread.join(C)'):
-            call = ast.parse(text).body[0].value
-            self.assertNotEqual([], [*limits(call, named)], text)
-        for text in ('x.wait()', 'run(timeout=D)', 'get("a")',
-                     'join(a)', 'x.wait(base.GIVE_UP_S)'):
-            call = ast.parse(text).body[0].value
-            self.assertEqual([], [*limits(call, named)], text)
