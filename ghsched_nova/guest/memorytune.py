@@ -197,10 +197,10 @@ def update_memorytune_nodes(
     changed = False
     for tune in root.findall(f'cputune/{_TAG}'):
         elements = tune.findall('node')
-        wanted = {
-            str(node.id): _make_attributes(node, extended)
-            for node in nodes_by_vcpus.get(None) or nodes_by_vcpus.get(
-                _parse_vcpus(tune), ())}
+        nodes = nodes_by_vcpus.get(
+            None if None in nodes_by_vcpus else _parse_vcpus(tune), ())
+        wanted = {str(node.id): _make_attributes(node, extended)
+                  for node in nodes}
         if elements and not _has_nodes(elements, wanted):
             if wanted:
                 _replace_nodes(tune, elements, wanted.values())

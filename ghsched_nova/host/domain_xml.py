@@ -124,57 +124,34 @@ class DomainXml:
         return metadata.DomainPolicy(
             policy, tuple(host_nodes[:len(policy.nodes)]), shared, realtime)
 
-    def update_memorytune(self, xml: str) -> str:
+    def update_memorytune(self, xml: str,
+                          destination: Sequence[int] | None = None) -> str:
         """Update the bandwidth limits in a domain XML to its current policy.
 
         The limits and the NUMA nodes to which they apply are in
         ``<memorytune>``, the policy is in the metadata.
 
+        :param destination: for the XML that a live migration's source sends,
+            host NUMA node at the destination of each guest NUMA node. The
+            policy still has those of the source, which computes the limits.
+            The resctrl domains of both hosts are numbered as their NUMA nodes.
         :returns: the unchanged text if ``<memorytune>`` is up to date, or if
             libvirt does not create the control group.
-        :raises POLICY_ERRORS: if the policy cannot be read or cannot be
-            enforced.
-        """
-        domain = metadata.read_policy(xml)
-        if domain is None or not domain.policy.needs_control_group:
-            return xml
-        return memorytune.update_memorytune_nodes(
-            xml, {vcpus: _make_node_tunes(settings) for vcpus, settings
-                  in self._resolve(domain).items()}, self.libvirt.extended)
-
-    def update_memorytune_for_destination(
-            self, xml: str, nodes: Sequence[int]) -> str:
-        """Update the limits in the XML that a live migration's source sends.
-
-        The policy in the metadata still has the NUMA nodes of this host, the
-        source, which computes the limits. The resctrl domains of both hosts
-        are numbered as their NUMA nodes.
-
-        :param nodes: host NUMA node at the destination of each guest NUMA
-            node.
         :raises POLICY_ERRORS: if the policy cannot be read, or if this host
-            can no longer enforce the policy.
+            cannot enforce the policy.
         """
         domain = metadata.read_policy(xml)
         if domain is None or not domain.policy.needs_control_group:
             return xml
-        return memorytune.update_memorytune_nodes(
-            xml, {vcpus: _make_node_tunes(
-                replace(setting, domain=nodes[setting.guest_node])
-                for setting in settings) for vcpus, settings
-                in self._resolve(domain).items()}, self.libvirt.extended)
-
-    def _resolve(self, domain: metadata.DomainPolicy
-                 ) -> dict[frozenset[int] | None,
-                           tuple[resolve.DomainSetting, ...]]:
-        """Return the limits of a guest by the vCPUs of its control groups.
-
-        :returns: None in place of the vCPUs means all vCPUs.
-        """
         host = self._facts.read_resctrl_host()
-        return {one.vcpus: resolve.resolve_settings(
-            host, held, domain.host_nodes)
-            for one, held in domain.policy.split_by_class()}
+        return memorytune.update_memorytune_nodes(xml, {
+            one.vcpus: _make_node_tunes(
+                setting if destination is None else
+                replace(setting, domain=destination[setting.guest_node])
+                for setting in resolve.resolve_settings(
+                    host, held, domain.host_nodes))
+            for one, held in domain.policy.split_by_class()},
+            self.libvirt.extended)
 
     def add_device_numa_nodes(self, xml: str, policy: GuestPolicy,
                               devices: Sequence[device_numa.Device],

@@ -61,13 +61,6 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
         if os.path.exists(root / name / 'tasks'))
 
 
-def _ignore_repairs(_kinds: Iterable[str]) -> None:
-    """Do nothing with the changes that :meth:`HostEngine.reconcile` made.
-
-    This is the default callback of that method.
-    """
-
-
 #: Reasons why policies are not enforced, and the actions taken.
 _Done = tuple[tuple[model.Problem, ...], Sequence[model.Action]]
 
@@ -86,9 +79,8 @@ class HostEngine(host_facts.HostFacts):
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
         self._unmeasured = self._overlaps = frozenset[model.Problem]()
-        # The guests that run in a shared group, by UUID.
+        # Guests in shared groups by UUID: now, and as the host was described.
         self._sharing: dict[str, desired.Sharing] = {}
-        # The sharing guests in the last description of the host.
         self._described: dict[str, desired.Sharing] = {}
         # Whether guests reserved L3 ways at the last reconciliation.
         self._partitioned = False
@@ -265,8 +257,8 @@ class HostEngine(host_facts.HostFacts):
                 problems.append(model.Problem(*owner, str(error)))
         return host, guests, problems
 
-    def reconcile(self, count_repairs: Callable[[Iterable[str]], None]
-                  = _ignore_repairs) -> tuple[model.Problem, ...]:
+    def reconcile(self, count_repairs: Callable[[Iterable[str]], object]
+                  = tuple) -> tuple[model.Problem, ...]:
         """Enforce all guests' bandwidth policies; remove unused groups.
 
         :param count_repairs: called with the kind of each change made.
@@ -315,7 +307,10 @@ class HostEngine(host_facts.HostFacts):
     def release_group(self, uuid: str) -> None:
         """Remove or update a stopped guest's control group; never raises."""
         groups = self.list_resctrl_groups()
-        if (self._partitioned or naming.render_monitor_path(uuid) in groups
+        own = [name for name in groups
+               if naming.parse_own_group_uuid(name) == uuid]
+        monitor = naming.render_monitor_path(uuid)
+        if (self._partitioned or monitor in own
                 or any(map(naming.is_shared_group, groups))):
             try:
                 self.reconcile()
@@ -323,9 +318,7 @@ class HostEngine(host_facts.HostFacts):
                 LOG.warning('ghsched: cannot update shared resctrl groups '
                             'after a guest stopped; retrying in the next '
                             'periodic task: %s', error)
-        if not any(naming.parse_own_group_uuid(name) == uuid
-                   and not name.startswith(naming.MONITORS)
-                   for name in self.list_resctrl_groups()):
+        if not set(own) - {monitor}:
             return
         try:
             if root_calls.remove_own_group(self.root, uuid):

@@ -108,7 +108,7 @@ def render_for_destination(renderer: domain_xml.DomainXml, xml: str,
             f'the policy of the guest is for {count} guest NUMA nodes, and '
             f'the destination host names host NUMA nodes for {len(nodes)}')
     try:
-        tuned = renderer.update_memorytune_for_destination(xml, nodes)
+        tuned = renderer.update_memorytune(xml, nodes)
     except desired.POLICY_ERRORS as error:
         LOG.warning('ghsched: cannot update the bandwidth caps in the XML '
                     'of a live-migrated guest; keeping the old caps: %s',
