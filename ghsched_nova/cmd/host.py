@@ -44,13 +44,12 @@ overlaps
 """
 
 import argparse
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+from dataclasses import replace
+import functools
 from pathlib import Path
 import sys
-from typing import Any
-from typing import NamedTuple
 
 from oslo_config import cfg
 
@@ -61,48 +60,15 @@ from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host_output
 from ghsched_nova.features import declared_host
+from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import engine
-from ghsched_nova.host import host_parts
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import measure
-from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_placement.base import exits
-
-
-class ControlGroups(NamedTuple):
-    """Control groups of a host: how they are compared, and measured.
-
-    :param change: function that plans or makes the changes of groups.
-    :param measure_bandwidth: function that measures what the kernel makes of
-        a percentage; None to measure nothing.
-    """
-
-    change: Callable[[reconcile.HostPaths, model.Wanted], reconcile.Report]
-    measure_bandwidth: readings.Measure | None = None
-
-    def compare(self, host: engine.HostEngine, guests: host_parts.HostGuests,
-                before: Iterable[str]) -> host_output.GroupChanges:
-        """Plan or make the changes of control groups that policies need.
-
-        :param before: groups that existed before the guests were listed.
-        :raises ResctrlUnavailable: if a guest has a policy and the host has no
-            resctrl.
-        """
-        wanted, refused = host.make_wanted_state(guests.running, before)
-        bounds.check(wanted)
-        report = reconcile.Report(
-            foreign=tuple(sorted(naming.list_foreign_groups(before))))
-        if wanted.guests or wanted.removable:
-            report = self.change(reconcile.HostPaths(
-                Path(guests.section.resctrl_path),
-                Path(guests.section.libvirt_run_path)), wanted)
-        return host_output.GroupChanges(wanted, reconcile.Report(
-            report.actions, (*refused, *report.problems), report.foreign,
-            report.unmeasured, report.overlaps))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -114,12 +80,12 @@ def make_parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest='command', metavar='COMMAND',
                                   required=True)
     console.add_host_command(
-        commands, 'plan', _run_plan,
+        commands, 'plan', functools.partial(_run, applies=False),
         'show what reconcile would change, and change nothing; exit status '
         '0: nothing to change, 1: changes are needed, or the policy of a '
         'guest cannot be applied, 2: wrong usage or an error')
     console.add_host_command(
-        commands, 'reconcile', _run_reconcile,
+        commands, 'reconcile', functools.partial(_run, applies=True),
         'correct the control groups of this host; exit status 0: all are '
         'correct now, 1: the policy of a guest cannot be applied, 2: wrong '
         'usage or an error')
@@ -142,73 +108,59 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exits.COULD_NOT
 
 
-def _run_plan(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched-host plan``: print changes that ``reconcile`` would make.
+def _run(arguments: argparse.Namespace, applies: bool) -> int:
+    """Plan or make the changes of this host that policies need; print them.
 
-    Nothing is changed on the host.
-
+    :param applies: whether to make the changes.
     :returns: exit status.
-    """
-    groups, others = _print_changes(
-        arguments, ControlGroups(reconcile.preview_reconciliation),
-        [part.plan for part in declared_host.PARTS])
-    found = (groups.problems or others.problems
-             or groups.actions or others.actions)
-    return exits.FOUND if found else exits.DONE
-
-
-def _run_reconcile(arguments: argparse.Namespace) -> int:
-    """Run ``ghsched-host reconcile``: apply the bandwidth policies of guests.
-
-    :returns: exit status.
-    """
-    groups, others = _print_changes(
-        arguments,
-        ControlGroups(reconcile.reconcile, measure.measure_percentages),
-        [part.apply for part in declared_host.PARTS])
-    failed = groups.problems or others.problems
-    return exits.FOUND if failed else exits.DONE
-
-
-def _print_changes(
-    arguments: argparse.Namespace,
-    groups: ControlGroups,
-    calls: Sequence[Callable[[host_parts.HostGuests],
-                             guest_changes.Report[Any]]],
-) -> tuple[reconcile.Report, guest_changes.Report[guest_changes.Change]]:
-    """Plan or make the changes of all parts of this host, and print them.
-
-    :param calls: functions of the parts beside the control groups.
-    :returns: changes of the control groups, and those of the other parts.
     """
     section = configured.read_ghsched_options(arguments.config_file)
     # Root writes no file into a directory of another user.
     host = engine.HostEngine(section, readings.RoundingCache(
         Path(section.resctrl_path),
         configured.read_state_path(arguments.config_file) / readings.FILE,
-        groups.measure_bandwidth, saves=False))
+        measure.measure_percentages if applies else None, saves=False))
     # Groups first: a group of a guest that starts now must not look left.
     before = host.list_resctrl_groups()
-    guests = host_parts.HostGuests(
+    guests = compute_hooks.HostGuests(
         section, configured.read_dedicated_cpus(arguments.config_file),
         domains.list_running_domains(arguments.connect))
-    found = groups.compare(host, guests, before)
-    others = host_parts.collect_changes(calls, guests)
+    groups = _change_groups(host, guests, before, applies)
+    reports = [(part.apply if applies else part.plan)(guests)
+               for part in declared_host.PARTS]
+    others = guest_changes.Report(
+        tuple(action for report in reports for action in report.actions),
+        tuple(problem for report in reports for problem in report.problems))
     render = (host_output.render_changes_as_json
               if arguments.format == 'json'
               else host_output.render_changes_as_tables)
-    print(render(found, others, _read_resctrl_host(host, found.wanted)))
-    return found.report, others
+    # Without a policy of a guest, resctrl may be missing.
+    print(render(groups, others,
+                 host.read_resctrl_host() if groups.wanted.guests else None))
+    found = groups.report.problems or others.problems or not applies and (
+        groups.report.actions or others.actions)
+    return exits.FOUND if found else exits.DONE
 
 
-def _read_resctrl_host(
-    host: engine.HostEngine, wanted: model.Wanted
-) -> resctrl_host.ResctrlHost | None:
-    """Return the resctrl features of the host.
+def _change_groups(host: engine.HostEngine, guests: compute_hooks.HostGuests,
+                   before: Iterable[str],
+                   applies: bool) -> host_output.GroupChanges:
+    """Plan or make the changes of control groups that policies need.
 
-    :returns: None if no guest has a policy.
+    :param before: groups that existed before the guests were listed.
+    :raises ResctrlUnavailable: if a guest has a policy and the host has no
+        resctrl.
     """
-    return host.read_resctrl_host() if wanted.guests else None
+    wanted, refused = host.make_wanted_state(guests.running, before)
+    bounds.check(wanted)
+    report = reconcile.Report(
+        foreign=tuple(sorted(naming.list_foreign_groups(before))))
+    if wanted.guests or wanted.removable:
+        change = (reconcile.reconcile if applies
+                  else reconcile.preview_reconciliation)
+        report = change(reconcile.HostPaths(host.root, host.run_path), wanted)
+    return host_output.GroupChanges(wanted, replace(
+        report, problems=(*refused, *report.problems)))
 
 
 if __name__ == '__main__':

@@ -19,7 +19,7 @@ from ghsched_nova.features.blame import blame
 from ghsched_nova.features.doctor import retire
 from ghsched_nova.features.interrupts import interrupt_changes
 from ghsched_nova.features.real_time import thread_changes
-from ghsched_nova.host import host_parts
+from ghsched_nova.host import compute_hooks
 
 #: Functions that add a sub-command to the subparsers of ``ghsched-host``.
 COMMANDS: tuple[Callable[[Any], None], ...] = (
@@ -28,7 +28,7 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
 )
 
 #: Parts of a host that are compared after the control groups, in this order.
-PARTS: tuple[host_parts.HostPart, ...] = (
+PARTS: tuple[compute_hooks.HostPart, ...] = (
     thread_changes.PART,
     interrupt_changes.PART,
 )

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Hooks of nova-compute, by which features extend the core.
+"""Hooks of nova-compute and ``ghsched-host``, by which features extend them.
 
 The core knows no feature. It takes a list of features
 (:mod:`ghsched_nova.features.declared_compute`), makes their parts when
@@ -32,7 +32,9 @@ import logging
 from pathlib import Path
 import threading
 from typing import Any
+from typing import NamedTuple
 
+from ghsched_nova.base import guest_changes
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.monitor import view
@@ -228,6 +230,29 @@ class Feature:
     name: str
     part: Callable[[ComputeServices], ComputePart]
     needs: tuple[str, ...] = ()
+
+
+class HostGuests(NamedTuple):
+    """Running guests of a host, with the configuration of nova-compute.
+
+    :param section: the ``[ghsched]`` section.
+    :param dedicated_cpus: CPUs of ``[compute]cpu_dedicated_set``.
+    """
+
+    section: Any
+    dedicated_cpus: frozenset[int]
+    running: Sequence[desired.Running]
+
+
+class HostPart(NamedTuple):
+    """Part of a host that ``ghsched-host`` keeps as policies of guests say.
+
+    :param plan: function that returns the needed changes and makes none.
+    :param apply: function that makes the changes, as root.
+    """
+
+    plan: Callable[[HostGuests], guest_changes.Report[Any]]
+    apply: Callable[[HostGuests], guest_changes.Report[Any]]
 
 
 class ComputeParts:

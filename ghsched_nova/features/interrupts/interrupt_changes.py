@@ -17,22 +17,22 @@ from pathlib import Path
 from ghsched_nova.features.interrupts import engine
 from ghsched_nova.features.interrupts import interrupts
 from ghsched_nova.features.interrupts import model
-from ghsched_nova.host import host_parts
+from ghsched_nova.host import compute_hooks
 
 PROC = Path('/proc')
 
 
-def plan_moves(guests: host_parts.HostGuests) -> engine.Report:
+def plan_moves(guests: compute_hooks.HostGuests) -> engine.Report:
     """Return which device interrupts must move to housekeeping CPUs."""
     return _make_mover(guests).report_misplaced(guests.running)
 
 
-def move_interrupts(guests: host_parts.HostGuests) -> engine.Report:
+def move_interrupts(guests: compute_hooks.HostGuests) -> engine.Report:
     """Move device interrupts to housekeeping CPUs, as root."""
     return _make_mover(guests).move_interrupts(guests.running)
 
 
-def _make_mover(guests: host_parts.HostGuests) -> interrupts.InterruptMover:
+def _make_mover(guests: compute_hooks.HostGuests) -> interrupts.InterruptMover:
     return interrupts.InterruptMover(
         guests.section, guests.dedicated_cpus, PROC,
         _set_interrupt_cpus_as_root)
@@ -49,4 +49,4 @@ def _set_interrupt_cpus_as_root(action: model.Action) -> str:
     return privileged.set_interrupt_cpus_as_root(action)
 
 
-PART = host_parts.HostPart(plan_moves, move_interrupts)
+PART = compute_hooks.HostPart(plan_moves, move_interrupts)

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from ghsched_nova.features.real_time import engine
 from ghsched_nova.features.real_time import host_scheduling
-from ghsched_nova.host import host_parts
+from ghsched_nova.host import compute_hooks
 
 
-def plan_classes(guests: host_parts.HostGuests) -> engine.Report:
+def plan_classes(guests: compute_hooks.HostGuests) -> engine.Report:
     """Return the changes of threads that the policies of guests need."""
     return engine.plan_thread_changes(
         host_scheduling.list_guests_with_classes(guests.running),
         Path(guests.section.libvirt_run_path))
 
 
-def set_classes(guests: host_parts.HostGuests) -> engine.Report:
+def set_classes(guests: compute_hooks.HostGuests) -> engine.Report:
     """Set the scheduling classes and CPUs of guests' threads, as root."""
     # The import is slow, and a plan does not need it.
     from ghsched_nova.features.real_time import privileged
@@ -37,4 +37,4 @@ def set_classes(guests: host_parts.HostGuests) -> engine.Report:
         privileged.apply_thread_change_as_root)
 
 
-PART = host_parts.HostPart(plan_classes, set_classes)
+PART = compute_hooks.HostPart(plan_classes, set_classes)
