@@ -69,7 +69,9 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
         files, root, members, names, groups, known.threads,
         _make_guest_processes(wanted, run_path, proc))
     for name in unread:
-        groups[name] = _read_unused_group(files, root / name, proc)
+        group = _read_group(files, root / name, has_values=False)
+        groups[name] = replace(group, vcpu_threads=tasks.select_vcpu_threads(
+            group.tasks, proc))
     running = (guest_processes.list_running_domains(run_path, proc)
                if unread else known.processes)
     return model.Actual(
@@ -168,14 +170,13 @@ def _read_guest_groups(
     return threads
 
 
-def _read_group(files: fs.Files, path: Path,
-                shared: bool = False) -> model.Group:
+def _read_group(files: fs.Files, path: Path, shared: bool = False,
+                has_values: bool = True) -> model.Group:
     try:
-        is_measuring = f'{path.parent.name}/' == naming.MONITORS
         listed = files.read(path / 'tasks')
         inside = tasks.parse_thread_ids(listed)
         devices = tasks.parse_iommu_groups(listed)
-        if is_measuring:
+        if not has_values or f'{path.parent.name}/' == naming.MONITORS:
             return model.Group(inside, devices=devices)
         text = files.read(path / 'schemata')
         return model.Group(
@@ -235,14 +236,3 @@ def _count_other_monitors(files: fs.Files, root: Path,
                 for one in inside
             )
     return counts
-
-
-def _read_unused_group(files: fs.Files, path: Path, proc: Path) -> model.Group:
-    try:
-        listed = files.read(path / 'tasks')
-    except OSError as exc:
-        return model.Group(error=f'cannot be read: {exc.strerror or exc}')
-    inside = tasks.parse_thread_ids(listed)
-    return model.Group(inside,
-                       vcpu_threads=tasks.select_vcpu_threads(inside, proc),
-                       devices=tasks.parse_iommu_groups(listed))

@@ -17,6 +17,7 @@ only the differences, so writing the same values again costs nothing.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -90,12 +91,8 @@ def update_inventories(provider_tree: Any, nodename: str,
         current[root_uuid] = tree.CurrentInventory(
             total=groups_before,
             used=usages(root_uuid).get(names.RESCTRL_GROUP, 0))
-    current.update(
-        _find_uncontrolled_bandwidth(provider_tree, root_uuid, host, usages))
-    current.update(
-        _get_guarantees_to_be_rounded(provider_tree, root_uuid, host, holders))
-    current.update(_find_shrinking_bandwidth(
-        provider_tree, root_uuid, host, config, usages, current))
+    current.update(_find_current_bandwidth(provider_tree, root_uuid, host,
+                                           config, usages, holders))
     shrinking = _find_shrinking_resources(provider_tree, root_uuid, host,
                                           config, usages)
     wanted = tree.build_providers(root_uuid, nodename, host, config, current,
@@ -119,27 +116,46 @@ def _get_foreign_inventory(data: Any) -> dict[str, Any]:
             if name not in names.OUR_CLASSES}
 
 
-def _find_uncontrolled_bandwidth(
+def _find_current_bandwidth(
         provider_tree: Any, root_uuid: str, host: HostDescription,
-        usages: Usages) -> Mapping[str, tree.CurrentInventory]:
-    """Return the bandwidth inventory of NUMA nodes without bandwidth control.
+        config: tree.Config, usages: Usages,
+        holders: Holders) -> Iterator[tuple[str, tree.CurrentInventory]]:
+    """Yield present amounts that limit the bandwidth inventory of NUMA nodes.
 
-    The host can no longer limit the bandwidth of guests on these nodes, but
-    Placement still has an inventory of it.
+    These are total and used bandwidth if the host can no longer limit the
+    bandwidth of guests on the node, the allocated guarantees if it may have to
+    round them up, and the used bandwidth if it will offer less than now.
+    Placement is asked for nothing else.
 
     :param usages: function that returns the used amounts of a provider.
-    :returns: total and used bandwidth in Placement, by UUID of the NUMA
-        provider.
+    :param holders: function that returns the allocated amounts by consumer.
+    :returns: iterator of pairs of the UUID of a NUMA provider and its amounts.
     """
-    found = {}
-    for node in set(host.numa_nodes) - set(host.nodes):
+    least = host.round_up_guarantee(1)
+    for node in {*host.nodes, *host.numa_nodes}:
         uuid = names.make_numa_provider_uuid(root_uuid, node)
         record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
-        if record:
-            found[uuid] = tree.CurrentInventory(
+        if not record:
+            continue
+        if node not in host.nodes:
+            yield uuid, tree.CurrentInventory(
                 total=int(record['total']),
                 used=usages(uuid).get(names.MEM_BW_PCT, 0))
-    return found
+            continue
+        found = tree.CurrentInventory()
+        # With the step and the minimum of the host, Placement refuses
+        # guarantees between two steps.
+        if not host.has_uniform_guarantee_steps or least != 1 and (
+                record['step_size'], record['min_unit']) != (
+                    host.guarantee_step, least):
+            found = tree.CurrentInventory(amounts=tuple(sorted(
+                holders(uuid, names.MEM_BW_PCT).values())))
+        offered = tree.make_bandwidth_inventory(node, host, config, found)
+        if (tree.compute_free_amount(record, 0)
+                > tree.compute_free_amount(offered, 0)):
+            found = dataclasses.replace(
+                found, used=usages(uuid).get(names.MEM_BW_PCT, 0))
+        yield uuid, found
 
 
 def _find_shrinking_resources(
@@ -192,33 +208,6 @@ def _find_shrinking_bandwidth(
                        > tree.compute_free_amount(offered, 0)):
             found[uuid] = dataclasses.replace(
                 known, used=usages(uuid).get(names.MEM_BW_PCT, 0))
-    return found
-
-
-def _get_guarantees_to_be_rounded(
-        provider_tree: Any, root_uuid: str, host: HostDescription,
-        holders: Holders) -> Mapping[str, tree.CurrentInventory]:
-    """Return the allocated guarantees that a host may have to round up.
-
-    A host may enforce guaranteed bandwidth only in steps. NUMA nodes whose
-    inventory already has the host's step and minimum are skipped, because
-    Placement refuses guarantees between two steps there.
-
-    :param holders: function that returns the allocated amounts by consumer.
-    :returns: the allocated amounts, by UUID of the NUMA provider.
-    """
-    found = {}
-    exact = (host.round_up_guarantee(1) == 1
-             and host.has_uniform_guarantee_steps)
-    for node in () if exact else host.nodes:
-        uuid = names.make_numa_provider_uuid(root_uuid, node)
-        record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
-        if record is not None and (
-                not host.has_uniform_guarantee_steps
-                or (record['step_size'], record['min_unit'])
-                != (host.guarantee_step, host.round_up_guarantee(1))):
-            found[uuid] = tree.CurrentInventory(amounts=tuple(sorted(
-                holders(uuid, names.MEM_BW_PCT).values())))
     return found
 
 
