@@ -13,6 +13,8 @@
 
 """The domains of this host's libvirt, for the commands that look at it."""
 
+from collections.abc import Iterator
+import contextlib
 from typing import Any
 
 from ghsched_nova.host import desired
@@ -37,18 +39,15 @@ def find_running_domain(uri: str, uuid: str) -> desired.Running | None:
     :returns: None if the domain does not run.
     :raises HostError: if libvirt does not answer.
     """
-    libvirt = _import_libvirt()
-    connection = _connect_libvirt(libvirt, uri)
-    try:
-        found = _read_domain(connection.lookupByUUIDString(uuid),
-                             libvirt.libvirtError)
+    with _connect_libvirt(uri) as (libvirt, connection):
+        try:
+            found = _read_domain(connection.lookupByUUIDString(uuid),
+                                 libvirt.libvirtError)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
         return found if found.domain.id >= 0 else None
-    except libvirt.libvirtError as error:
-        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-            return None
-        raise HostError(f'libvirt ({uri}): {error}') from error
-    finally:
-        connection.close()
 
 
 def list_all_domains(uri: str) -> list[desired.Running]:
@@ -70,11 +69,8 @@ def get_libvirt_host_name(uri: str) -> str:
 
     :raises HostError: when libvirt does not answer.
     """
-    libvirt = _import_libvirt()
-    try:
-        return str(_connect_libvirt(libvirt, uri).getHostname())
-    except libvirt.libvirtError as error:
-        raise HostError(f'libvirt ({uri}): {error}') from error
+    with _connect_libvirt(uri) as (_libvirt, connection):
+        return str(connection.getHostname())
 
 
 def _import_libvirt() -> Any:
@@ -92,13 +88,20 @@ def _import_libvirt() -> Any:
     return libvirt
 
 
-def _connect_libvirt(libvirt: Any, uri: str) -> Any:
-    """Open a read-only connection to libvirt.
+@contextlib.contextmanager
+def _connect_libvirt(uri: str) -> Iterator[tuple[Any, Any]]:
+    """Within this context, there is a read-only connection to libvirt.
 
-    :raises HostError: if libvirt does not answer.
+    :returns: context of the module libvirt and the connection.
+    :raises HostError: for an error of libvirt.
     """
+    libvirt = _import_libvirt()
     try:
-        return libvirt.openReadOnly(uri)
+        connection = libvirt.openReadOnly(uri)
+        try:
+            yield libvirt, connection
+        finally:
+            connection.close()
     except libvirt.libvirtError as error:
         raise HostError(f'libvirt ({uri}): {error}') from error
 
@@ -108,16 +111,10 @@ def _select_domains(uri: str, *flags: str) -> list[desired.Running]:
 
     :param flags: names of ``VIR_CONNECT_LIST_DOMAINS_...`` constants.
     """
-    libvirt = _import_libvirt()
-    connection = _connect_libvirt(libvirt, uri)
-    try:
+    with _connect_libvirt(uri) as (libvirt, connection):
         return [_read_domain(domain, libvirt.libvirtError) for domain in
                 connection.listAllDomains(
                     sum(getattr(libvirt, flag) for flag in flags))]
-    except libvirt.libvirtError as error:
-        raise HostError(f'libvirt ({uri}): {error}') from error
-    finally:
-        connection.close()
 
 
 def _read_domain(domain: Any, error_class: type[Exception]) -> desired.Running:
