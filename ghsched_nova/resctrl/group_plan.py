@@ -53,9 +53,11 @@ def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     # Those that were promised something first: there may not be a group for
     # each.
     for name, guests in sorted(members.items(), key=_rank_group):
-        problems += _separate_problems(
-            _plan_group(name, guests, actual, wanted), actions
-        )
+        for step in _plan_group(name, guests, actual, wanted):
+            if isinstance(step, Action):
+                actions.append(step)
+            else:
+                problems.append(step)
         problems += _find_foreign_vcpus(guests, name, actual, guest_tids)
     actions += _release_vcpus_without_group(actual, wanted)
     there = actual.groups.keys() | {action.group for action in actions}
@@ -77,23 +79,6 @@ def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
 def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
     name, guests = item
     return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
-
-
-def _separate_problems(steps: Iterable[Action | Problem],
-                       actions: list[Action]) -> Iterator[Problem]:
-    """Separate the planned changes of resctrl from the problems.
-
-    Changes are appended to a list. Problems are yielded: reasons why a guest's
-    policy cannot be enforced.
-
-    :param steps: planned changes and problems, mixed.
-    :param actions: list to which the changes are appended.
-    """
-    for step in steps:
-        if isinstance(step, Action):
-            actions.append(step)
-        else:
-            yield step
 
 
 def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
