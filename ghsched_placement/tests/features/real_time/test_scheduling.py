@@ -117,6 +117,15 @@ class ParseTest(base.TestCase):
         self.assertIn('needs ghsched:vcpu_scheduler',
                       self.refused({}, vcpu_scheduler_mask='1'))
 
+    def test_contradictions_of_unrelated_keys_are_all_named(self):
+        self.assertEqual(
+            ['ghsched:mem_bw_min', 'ghsched:iothread_priority',
+             'ghsched:vfs_locality'],
+            [':'.join(text.split(':')[:2]) for text in problems(
+                {'hw:numa_nodes': '1'}, mem_bw_min=60, mem_bw_max=50,
+                iothread_priority=13, device_numa='required',
+                vfs_locality='any')])
+
     def test_a_priority_out_of_range_names_its_key(self):
         for value in (0, 100, 'x'):
             with self.assertRaisesRegex(policy.PolicyError,
