@@ -20,10 +20,9 @@ is asked for a moment later.
 
 from collections.abc import Callable
 import dataclasses
-import threading
-import time
 from typing import Any
 
+from ghsched_nova.base.aged_cache import AgedCache
 from ghsched_nova.features.index.host_index import Index
 from ghsched_placement.fit.cloud_lack import Ask
 from ghsched_placement.fit.cloud_lack import CloudQueries
@@ -45,8 +44,7 @@ class CloudMemory:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._lock = threading.Lock()
-        self._answers: dict[Any, tuple[Any, float]] = {}
+        self._answers = AgedCache[Any, Any](MAX_AGE, _MAX_ANSWERS)
 
     def remember(self, question: Any, ask: Callable[[], Any]) -> Any:
         """Return the answer to a question, a remembered one if there is one.
@@ -54,18 +52,11 @@ class CloudMemory:
         :param ask: function that asks Placement. An answer that is false or
             empty is not remembered.
         """
-        now = time.monotonic()
-        with self._lock:
-            answer, asked_at = self._answers.get(question, (None, now))
-        if answer and now - asked_at < MAX_AGE:
-            return answer
-        answer = ask()
-        with self._lock:
-            self._answers.pop(question, None)
+        answer = self._answers.get(question)
+        if not answer:
+            answer = ask()
             if answer:
-                self._answers[question] = answer, now
-            if len(self._answers) > _MAX_ANSWERS:
-                del self._answers[next(iter(self._answers))]
+                self._answers.set(question, answer)
         return answer
 
     def answer_from_index(self, cloud: CloudQueries) -> CloudQueries:

@@ -19,7 +19,7 @@ Placement checks the amounts when it is claimed.
 
 So long as a host reports the digest of these traits and classes, candidates of
 later requests are derived without asking about any host; Placement is asked
-again once a minute (:class:`TemplateCache`).
+again once a minute (:data:`TEMPLATE_AGE`).
 
 VFs are derived, too. The UUID of a PF's resource provider is in Nova's record
 of the host's devices. That the record agrees with Placement about class,
@@ -38,6 +38,7 @@ import math
 from typing import Any
 from typing import TypeAlias
 
+from ghsched_nova.base.aged_cache import AgedCache
 from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import HostView
 from ghsched_nova.features.index.host_capacity import NodeNeed
@@ -55,7 +56,7 @@ MAX_COMBINATIONS = 256
 TEMPLATE_AGE = 60.0
 
 #: Maximum number of templates that are kept.
-_MAX_TEMPLATES = 256
+MAX_TEMPLATES = 256
 
 #: Parameters of a query that a derived candidate satisfies. The index of hosts
 #: itself compares the aggregates of ``member_of``.
@@ -109,29 +110,20 @@ class Template:
     vfs: Mapping[str, Sequence[VfGroup]] = field(default_factory=dict)
 
 
-class TemplateCache:
-    """Templates of candidates by query and kind of host; thread-safe."""
+#: Templates by query, and by digest of the compute nodes that they are for.
+Templates: TypeAlias = AgedCache[Hashable, Template]
 
-    def __init__(self) -> None:
-        self._templates: dict[Hashable, tuple[Template, float]] = {}
 
-    def find(self, query: Hashable, view: HostView,
-             now: float) -> Template | None:
-        """Return the template for a query and hosts of the kind of a host.
+def make_template_cache() -> Templates:
+    """Return an empty cache of templates of candidates."""
+    return AgedCache(TEMPLATE_AGE, MAX_TEMPLATES)
 
-        :returns: None if there is none, or if it is old.
-        """
-        left = view.row.placement_headroom
-        template, made_at = self._templates.get(
-            (query, left and left.shape), (None, now))
-        return template if now - made_at < TEMPLATE_AGE else None
 
-    def add(self, query: Hashable, template: Template, now: float) -> None:
-        templates = {**self._templates,
-                     (query, template.shape): (template, now)}
-        if len(templates) > _MAX_TEMPLATES:
-            del templates[next(iter(templates))]
-        self._templates = templates
+def find_template(templates: Templates, query: Hashable,
+                  view: HostView) -> Template | None:
+    """Return the template for a query and hosts of the kind of a host."""
+    left = view.row.placement_headroom
+    return templates.get((query, left and left.shape))
 
 
 def make_candidate_template(parameters: Sequence[tuple[str, str]],

@@ -358,7 +358,7 @@ def parse_free_bandwidth_and_groups(
 
 def get_allocation_candidates(search: Search, index: Index, client: Any,
                               manager: Any, context: Any, resources: Any,
-                              templates: derived_candidates.TemplateCache
+                              templates: derived_candidates.Templates
                               ) -> Any:
     """Return allocation candidates on hosts that the in-memory index proposes.
 
@@ -401,7 +401,7 @@ class _CandidateCollector:
 
     def __init__(self, search: Search, index: Index, client: Any, context: Any,
                  query: Query,
-                 templates: derived_candidates.TemplateCache) -> None:
+                 templates: derived_candidates.Templates) -> None:
         self.found: list[Any] = []
         self.summaries: dict[str, Any] = {}
         self.servers = 0
@@ -419,8 +419,9 @@ class _CandidateCollector:
 
         :param view: free resources of the host.
         """
-        row, search, now = view.row, self._search, time.monotonic()
-        template = self._templates.find(self._query, view, now)
+        row, search = view.row, self._search
+        template = derived_candidates.find_template(self._templates,
+                                                    self._query, view)
         derived = (derived_candidates.derive_candidates(template, view)
                    if template is not None else [])
         if derived:
@@ -431,18 +432,18 @@ class _CandidateCollector:
                 search, self._index, self._client, self._context, self._query,
                 row)
             if found:
-                self._add_template(found, summaries, row, now)
+                self._add_template(found, summaries, row)
                 self._add_candidates(view, found, summaries)
         else:
             search.withdraw_host(row.uuid)
 
     def _add_template(self, found: Sequence[Any], summaries: Mapping[str, Any],
-                      row: HostReport, now: float) -> None:
+                      row: HostReport) -> None:
         template = (None if self._query.has_granular_traits else
                     derived_candidates.make_candidate_template(
                         self._query.parameters, found, summaries, row))
         if template is not None:
-            self._templates.add(self._query, template, now)
+            self._templates.set((self._query, template.shape), template)
 
     def _add_candidates(self, view: HostView, found: Sequence[Any],
                         summaries: Mapping[str, Any]) -> None:

@@ -77,7 +77,7 @@ class IndexedScheduler:
         self.feed = index_feed.Feed(self.index)
         self._manager = manager
         self._current = _Current()
-        self._templates = derived_candidates.TemplateCache()
+        self._templates = derived_candidates.make_template_cache()
         self._memory = cloud_memory.CloudMemory(self.index)
         self._refusals = RefusalCache(self.may_have_cpus_and_memory)
         self._lock = threading.Lock()

@@ -22,13 +22,12 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 import hashlib
-import threading
-import time
 from typing import Any
 from typing import TypeAlias
 
 from oslo_serialization import jsonutils
 
+from ghsched_nova.base.aged_cache import AgedCache
 from ghsched_nova.features.index.host_capacity import Need
 
 #: Parameters of a query for allocation candidates.
@@ -50,14 +49,11 @@ _OF_ONE_REQUEST = frozenset({'instance_uuid', 'request_id', 'requester_id',
 class _Refusal:
     """Refusal of a request for which a search of all hosts found no host.
 
-    :param until: time at which the refusal expires, in seconds of the
-        monotonic clock.
     :param reason: reason why no host was found.
     :param queries: queries without an answer, one for each part of the reason;
         empty if the reports of the hosts prove the refusal.
     """
 
-    until: float
     reason: str
     queries: Sequence[Query]
 
@@ -71,8 +67,7 @@ class RefusalCache:
 
     def __init__(self, may_have_room: Callable[[Need], bool]) -> None:
         self._may_have_room = may_have_room
-        self._lock = threading.Lock()
-        self._refusals: dict[str, _Refusal] = {}
+        self._refusals = AgedCache[str, _Refusal](MAX_AGE, _MAX_REFUSALS)
 
     def find_refusal_reason(self, spec: Any, need: Need,
                             has_candidates: Callable[[list[tuple[str, str]]],
@@ -84,10 +79,8 @@ class RefusalCache:
         :param has_candidates: function that returns whether Placement has an
             allocation candidate for a query.
         """
-        name = make_request_signature(spec)
-        with self._lock:
-            known = self._refusals.get(name)
-        if known is None or time.monotonic() > known.until:
+        known = self._refusals.get(make_request_signature(spec))
+        if known is None:
             return None
         holds = (not any(has_candidates([*query]) for query in known.queries)
                  if known.queries else not self._may_have_room(need))
@@ -108,18 +101,12 @@ class RefusalCache:
         proofs = queries if all(queries) else ()
         if not proofs and not is_proven:
             return
-        name = make_request_signature(spec)
-        found = _Refusal(time.monotonic() + MAX_AGE, reason, proofs)
-        with self._lock:
-            self._refusals.pop(name, None)
-            self._refusals[name] = found
-            if len(self._refusals) > _MAX_REFUSALS:
-                del self._refusals[next(iter(self._refusals))]
+        self._refusals.set(make_request_signature(spec),
+                           _Refusal(reason, proofs))
 
     def clear(self) -> None:
         """Drop all cached refusals of scheduling requests."""
-        with self._lock:
-            self._refusals.clear()
+        self._refusals.clear()
 
 
 def make_request_signature(spec: Any) -> str:

@@ -382,7 +382,8 @@ class ImportRulesTest(base.TestCase):
 #: What nova-scheduler loads of ours; a new one is added with its reason.
 SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
-        '', '.base', '.base.atomic_file', '.conf', '.conf.bandwidth',
+        '', '.base', '.base.aged_cache', '.base.atomic_file', '.conf',
+        '.conf.bandwidth',
         '.conf.deprecated', '.conf.host', '.conf.scheduler',
         '.features', '.features.declared_filter',
         '.features.declared_scheduler',

@@ -94,7 +94,6 @@ STRESSED = {
         '.test_most_devices_under_native_threads_never_shrink',
     'ghsched_nova.features.index.host_index.Host': _INDEX,
     'ghsched_nova.features.index.host_index.Index': _INDEX,
-    'ghsched_nova.features.index.capacity_classes.HostClasses': _INDEX,
     'ghsched_nova.features.index.index_feed.Feed':
         _SCHEDULER + 'FeedStressTest'
         '.test_feed_under_native_threads_equals_the_database',
@@ -108,6 +107,9 @@ STRESSED = {
     'ghsched_nova.scheduler.unread_reports.Warnings':
         _SCHEDULER + 'OthersStressTest'
         '.test_warnings_under_native_threads_name_each_host_once',
+    'ghsched_nova.base.aged_cache.AgedCache':
+        _SCHEDULER + 'RefusalStressTest'
+        '.test_refusals_under_native_threads_stay_bounded',
     'ghsched_nova.features.index.refusal_cache.RefusalCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
@@ -195,6 +197,8 @@ NOT_SHARED = {
     'ghsched_nova.scheduler.best_nodes.BestNodesView': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
+    'ghsched_nova.features.index.host_capacity.'
+    'Need': 'threads that ask at once would read the same amounts',
     'ghsched_nova.features.index.index_search.Search': _REQUEST,
     'ghsched_nova.features.index.index_search._CandidateCollector': _REQUEST,
     'ghsched_nova.virt.driver.GhschedLibvirtDriver': _REPLACED,

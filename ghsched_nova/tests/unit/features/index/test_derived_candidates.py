@@ -14,6 +14,8 @@ import copy
 import dataclasses
 import types
 
+import fixtures
+
 from ghsched_nova.features.index import derived_candidates
 from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import Need
@@ -275,7 +277,7 @@ class CollectTest(base.TestCase):
         self.index = host_index.Index()
         self.client = AnsweringClient()
         self.search = index_search.Search(None, Need((NodeNeed(pinned=1),)))
-        self.templates = derived_candidates.TemplateCache()
+        self.templates = derived_candidates.make_template_cache()
 
         def propose(*_args):
             views = [one for one in self.views
@@ -372,9 +374,10 @@ class CollectTest(base.TestCase):
         self.assertEqual([], self.client.asked)
         self.assertIn(candidate(FIRST, 0), found)
         self.assertLessEqual({FIRST, SECOND, THIRD}, hosts)
-        self.patch(derived_candidates, 'TEMPLATE_AGE', -1.0)
+        self.useFixture(fixtures.MonkeyPatch(
+            'time.monotonic', lambda: derived_candidates.TEMPLATE_AGE * 1e9))
         self.search_again()
-        self.assertEqual([FIRST, SECOND, THIRD], self.client.asked)
+        self.assertEqual([FIRST], self.client.asked)
 
     def test_later_requests_of_another_kind_ask_again(self):
         self.collect()
@@ -382,13 +385,6 @@ class CollectTest(base.TestCase):
         self.collect(parameters=(*PARAMETERS[:2],
                                  ('resources_x', 'CUSTOM_MEM_BW_PCT:20')))
         self.assertEqual([FIRST, FIRST], self.client.asked)
-
-    def test_templates_beyond_the_limit_drop_the_oldest(self):
-        self.patch(derived_candidates, '_MAX_TEMPLATES', 2)
-        for query in 'abc':
-            self.templates.add(query, template(), 1.0)
-        self.assertEqual([None, template(), template()], [
-            self.templates.find(query, view(FIRST), 1.0) for query in 'abc'])
 
     def test_host_whose_derived_candidate_was_refused_is_asked_about(self):
         self.collect()

@@ -159,8 +159,8 @@ def room_of(host, node):
 class RefusalStressTest(base.TestCase):
 
     def test_refusals_under_native_threads_stay_bounded(self):
-        cache = refusal_cache.RefusalCache(lambda _need: False)
         self.patch(refusal_cache, '_MAX_REFUSALS', 4)
+        cache = refusal_cache.RefusalCache(lambda _need: False)
         specs = [objects.RequestSpec(
             instance_uuid=uuids.instance, flavor=objects.Flavor(
                 name=str(number), memory_mb=1, extra_specs={}))
