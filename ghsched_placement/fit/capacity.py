@@ -167,6 +167,8 @@ class Node:
         :data:`names.NODE_CLASSES`.
     :param nearest: for a node without CPUs, UUID of the provider of the
         nearest node with CPUs; else empty.
+    :param unstated: key of the host file that would give the amount of a
+        resource class, for each class that the file does not give.
     """
 
     number: int | None
@@ -177,6 +179,7 @@ class Node:
     room: NodeCapacity | None = None
     stocks: Mapping[str, InventoryUsage] = field(default_factory=dict)
     nearest: str = ''
+    unstated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bandwidth(self) -> InventoryUsage | None:
@@ -434,19 +437,22 @@ def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
 
 
 def build_described_host(providers: Sequence[Provider],
-                         rooms: Mapping[int, NodeCapacity]) -> Host:
+                         rooms: Mapping[int, NodeCapacity],
+                         unstated: Mapping[str, str]) -> Host:
     """Build a host from its resource providers, with its CPUs and memory.
 
     :param providers: the compute node's own provider first.
     :param rooms: CPUs and memory by NUMA node. Nodes without a provider are
         nodes of the host as well.
+    :param unstated: as in :class:`Node`.
     """
     host = _build_host(providers[0], providers)
     known = {node.number for node in host.nodes}
     bare = (Node(number, '', f'{host.name}_NUMA{number}')
             for number in rooms if number not in known)
-    return set_node_capacity(replace(host, nodes=tuple(sorted(
-        (*host.nodes, *bare), key=_make_node_sort_key))), rooms.values())
+    return set_node_capacity(replace(host, nodes=tuple(
+        replace(node, unstated=unstated) for node in sorted(
+            (*host.nodes, *bare), key=_make_node_sort_key))), rooms.values())
 
 
 def _uses_ghsched(root: Provider, members: Iterable[Provider]) -> bool:

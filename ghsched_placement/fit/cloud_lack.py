@@ -49,9 +49,11 @@ from ghsched_placement.query import vfs
 #: of GET /allocation_candidates.
 Ask: TypeAlias = Callable[[list[tuple[str, str]]], bool]
 
-#: Smallest possible query: a query must request a resource, and every compute
-#: node has memory.
-_ANYTHING = ('resources', 'MEMORY_MB:1')
+#: Smallest possible queries: a query must request a resource. Memory comes
+#: first, for every compute node has it and every guest takes it; a host that
+#: has none left may have something else.
+_LEAST = tuple(('resources', f'{name}:1') for name in (
+    orc.MEMORY_MB, orc.VCPU, orc.PCPU, orc.DISK_GB))
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,11 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
     def ask(query: list[tuple[str, str]]) -> bool:
         return cloud.ask([*query, *bounds])
 
-    if bounds and not ask([_ANYTHING]):
+    if bounds and not _has_host(ask):
         return [Lack(
             None, 'host', reason='Placement has no host where the request '
             'may go (availability zone, aggregates or destination)',
-            query=(_ANYTHING, *bounds))]
+            query=(_LEAST[0], *bounds))]
     found = _find_unmet_needs(policy, accounting, replace(
         cloud, ask=ask,
         known_nodes=None if bounds else cloud.known_nodes,
@@ -269,8 +271,7 @@ def _find_missing_capabilities(policy: GuestPolicy,
         wanting.setdefault('DEVICE_NUMA', keys.VFS)
     for capability in sorted(wanting):
         trait = names.CAPABILITY_TRAITS[capability]
-        query = [_ANYTHING, ('root_required', trait)]
-        if not ask(query):
+        if _lacks_trait(trait, ask):
             yield Lack(
                 None, f'trait {trait}', reason='no host can hold '
                 f'{wanting[capability].extra_spec}',
@@ -278,7 +279,21 @@ def _find_missing_capabilities(policy: GuestPolicy,
                 cure='is resctrl mounted on the hosts, and does ghsched-host '
                      'show what they can hold?'
                 if capability.startswith(('MEM_BW_', 'L3_')) else '',
-                query=tuple(query))
+                query=(_LEAST[0], ('root_required', trait)))
+
+
+def _has_host(ask: Ask, *parameters: tuple[str, str]) -> bool:
+    """Whether any host, full or not, satisfies parameters of a query."""
+    return any(ask([least, *parameters]) for least in _LEAST)
+
+
+def _lacks_trait(trait: str, ask: Ask) -> bool:
+    """Whether there are hosts, and none has a trait.
+
+    :param trait: trait; with an exclamation mark, the trait that no host may
+        have.
+    """
+    return not _has_host(ask, ('root_required', trait)) and _has_host(ask)
 
 
 def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
@@ -298,8 +313,10 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
         clause = cloud.bandwidth_totals.describe_nodes_shortage(
             names.MEM_BW_PCT, list(demand.values()),
             'of their memory bandwidth')
+        few = cloud.totals.lacks_hosts_with_nodes(len(demand))
         yield Lack(
-            None, lack.BANDWIDTH, needed=max(demand.values()), reason=(
+            None, lack.NUMA_NODES if few else lack.BANDWIDTH,
+            needed=len(demand) if few else max(demand.values()), reason=(
                 f'{clause}, {_format_by_guest_node(demand, " %")} ({key})'))
 
 
@@ -514,7 +531,7 @@ def _find_missing_traits(rest: Iterable[tuple[str, str]],
         if name not in ('required', 'root_required'):
             continue
         for trait in value.split(','):
-            if ask([_ANYTHING, ('root_required', trait)]):
+            if not _lacks_trait(trait, ask):
                 continue
             if trait == f'!{os_traits.COMPUTE_STATUS_DISABLED}':
                 yield Lack(None, 'compute service', reason='the compute '

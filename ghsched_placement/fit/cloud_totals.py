@@ -94,6 +94,11 @@ class CloudTotals:
         word = 'in all' if self.is_complete else 'free'
         return f'{subject} has {what} {word}'
 
+    def lacks_hosts_with_nodes(self, count: int) -> bool:
+        """Whether no host of the cloud has as many NUMA nodes."""
+        return self.is_complete and all(
+            len(host.nodes) < count for host in self.hosts)
+
     def describe_nodes_shortage(self, resource_class: str,
                                 needed: Sequence[int], what: str) -> str:
         """Return a clause that no host has enough NUMA nodes for a guest.
@@ -102,8 +107,7 @@ class CloudTotals:
         :param what: the resource in words.
         """
         count = len(needed)
-        if self.is_complete and all(
-                len(host.nodes) < count for host in self.hosts):
+        if self.lacks_hosts_with_nodes(count):
             return f'no host has {count} NUMA nodes'
         once = any(can_fit_on_separate_nodes(needed, sorted((
             node[resource_class].capacity for node in host.nodes

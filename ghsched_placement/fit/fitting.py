@@ -25,13 +25,18 @@ host nodes with a group that it can share, as ``nova-scheduler`` requests in
 its last try (:func:`ghsched_placement.query.request.build_request`, joining).
 """
 
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from typing import TypeAlias
 
 import os_resource_classes as orc
 
+from ghsched_placement.base import cpulist
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import counting
 from ghsched_placement.fit.guest_demand import GuestDemand
@@ -39,6 +44,7 @@ from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit import model
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
 
 #: Guests that are counted on one host at most.
@@ -48,6 +54,13 @@ MOST = counting.MOST
 #: Note on a count that is a lower bound.
 MORE_MAY_FIT = ('more guests may fit: their NUMA nodes differ, and the search '
                 'has ended at its limit of steps')
+
+
+#: Function that yields what a host NUMA node lacks for a guest NUMA node.
+#: Arguments: the host node, the demand, the number of the guest node, and
+#: whether the guest must share the control group of other guests.
+FindShortages: TypeAlias = Callable[
+    [capacity.Node, GuestDemand, int, bool], Iterable[Lack]]
 
 
 @dataclass(frozen=True)
@@ -108,16 +121,28 @@ def check_host_capacity(host: capacity.Host, *demands: GuestDemand) -> Verdict:
         return replace(verdict, nodes=next(filter(None, (
             counting.choose_host_nodes(host.amounts, one.make_need(
                 host, verdict.needs_shared_group)) for one in demands)), ()))
+    return replace(verdict, lacks=find_refusal_reasons(host, demand) or (
+        make_combination_reason(host, demand),))
+
+
+def find_refusal_reasons(host: capacity.Host, demand: GuestDemand,
+                         find_shortages: FindShortages | None = None
+                         ) -> tuple[Lack, ...]:
+    """Return the reasons why a host as a whole or its nodes refuse a guest.
+
+    :param find_shortages: see :func:`find_node_shortages`, which it is by
+        default.
+    :returns: empty if the host has enough and each guest NUMA node fits on
+        some host node.
+    """
     # Where no group can be shared, what the host nodes have left is listed as
     # for any other guest.
     must_share = (_must_share_control_group(host, demand)
                   and _can_share_on_all_guest_nodes(host, demand))
-    lacks = [*find_missing_traits(host, demand),
-             *find_host_shortages(host, demand, must_share)]
-    for guest_node in range(demand.guest_nodes):
-        lacks += _find_host_obstacles(host, demand, guest_node, must_share)
-    return replace(verdict, lacks=tuple(lacks) or (
-        _make_combination_reason(host, demand),))
+    return (*find_missing_traits(host, demand),
+            *find_host_shortages(host, demand, must_share),
+            *_find_host_obstacles(host, demand, must_share,
+                                  find_shortages or find_node_shortages))
 
 
 def count_guests(host: capacity.Host,
@@ -168,15 +193,18 @@ def _count_guests(host: capacity.Host, free: model.Host, demand: GuestDemand,
             host, sharing if sharing.guests else own))
 
 
-def _make_combination_reason(host: capacity.Host, demand: GuestDemand) -> Lack:
+def make_combination_reason(host: capacity.Host, demand: GuestDemand,
+                            find_shortages: FindShortages | None = None
+                            ) -> Lack:
     """Return why the guest nodes, each of which fits alone, fit not together.
     """
+    find_shortages = find_shortages or find_node_shortages
     must_share = _must_share_control_group(host, demand)
     guest_nodes = range(demand.guest_nodes)
     return lack.make_too_few_nodes_reason(
         [demand.describe_guest_node(number) for number in guest_nodes],
         [[node.number for node in host.nodes if node.number is not None
-          and not any(find_node_shortages(node, demand, number, must_share))]
+          and not any(find_shortages(node, demand, number, must_share))]
          for number in guest_nodes],
         ' with a control group to share' if must_share else '')
 
@@ -206,9 +234,15 @@ def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
 
 def find_missing_traits(host: capacity.Host,
                         demand: GuestDemand) -> Iterator[Lack]:
-    """Yield each trait that a host should have, or should not have."""
-    return lack.find_trait_mismatches(host.root.traits, demand.required,
-                                      demand.forbidden)
+    """Yield each trait that a host should have, or should not have.
+
+    A trait is not missed if the host file does not say how much the host has
+    of its resource: that is the reason of the NUMA nodes.
+    """
+    unstated = {names.CAPABILITY_TRAITS[BESIDE_BANDWIDTH[name].capability]
+                for node in host.nodes for name in node.unstated}
+    return lack.find_trait_mismatches(
+        host.root.traits, demand.required - unstated, demand.forbidden)
 
 
 def find_host_shortages(host: capacity.Host, demand: GuestDemand,
@@ -267,28 +301,52 @@ def _find_host_vf_shortages(host: capacity.Host,
 
 
 def _find_host_obstacles(host: capacity.Host, demand: GuestDemand,
-                         guest_node: int,
-                         must_share: bool) -> Iterator[Lack]:
+                         must_share: bool,
+                         find_shortages: FindShortages) -> Iterator[Lack]:
     """Yield the reasons why no NUMA node of a host can take a guest NUMA node.
 
-    Nothing is yielded if at least one host NUMA node can take it.
+    Host nodes that lack the same for the same guest nodes have one reason.
 
-    :param guest_node: number of the guest NUMA node.
     :param must_share: whether the guest must share the control group of other
         guests.
     """
-    misfits = [(node, tuple(find_node_shortages(node, demand, guest_node,
-                                                must_share)))
-               for node in host.nodes]
-    if all(found for _node, found in misfits):
-        for node, found in misfits:
-            yield replace(found[0], reason=(
-                f'NUMA node {_format_node(node)} cannot take guest NUMA node '
-                f'{guest_node}: {", ".join(one.text for one in found)}'))
+    guest_nodes: dict[tuple[str, str], list[int]] = {}
+    first: dict[str, Lack] = {}
+    for guest_node in range(demand.guest_nodes):
+        misfits: dict[str, list[capacity.Node]] = {}
+        for node in host.nodes:
+            found = tuple(find_shortages(node, demand, guest_node,
+                                         must_share))
+            if not found:
+                break
+            text = ', '.join(one.text for one in found)
+            misfits.setdefault(text, []).append(node)
+            first.setdefault(text, found[0])
+        else:
+            for text, nodes in misfits.items():
+                guest_nodes.setdefault((_format_nodes(nodes), text),
+                                       []).append(guest_node)
+    for (host_nodes, text), numbers in guest_nodes.items():
+        yield replace(first[text], reason=(
+            f'NUMA node{host_nodes} cannot take guest NUMA node'
+            f'{_format_numbers(numbers)}: {text}'))
 
 
-def _format_node(node: capacity.Node) -> str:
-    return node.name if node.number is None else str(node.number)
+def _format_nodes(nodes: Sequence[capacity.Node]) -> str:
+    """Return the end of "NUMA node" with the numbers of host nodes.
+
+    The name of a provider is in place of a number that is not known.
+    """
+    unknown = [node.name for node in nodes if node.number is None]
+    if unknown:
+        return f' {", ".join(node.name for node in nodes)}'
+    return _format_numbers([node.number for node in nodes
+                            if node.number is not None])
+
+
+def _format_numbers(numbers: Collection[int]) -> str:
+    return (f'{"" if len(numbers) == 1 else "s"} '
+            f'{cpulist.render_cpu_list(numbers)}')
 
 
 def find_node_shortages(node: capacity.Node, demand: GuestDemand,
@@ -307,7 +365,10 @@ def find_node_shortages(node: capacity.Node, demand: GuestDemand,
                    'and it has none that can be shared')
     amounts = demand.get_node_amounts(guest_node)
     for name in capacity.NODE_CLASSES:
-        if name in amounts:
+        if name in amounts and name in node.unstated:
+            yield lack.make_unstated_reason(
+                name, amounts[name], node.unstated[name], node.number)
+        elif name in amounts:
             yield from _find_inventory_shortages(
                 name, node.stocks.get(name), amounts[name], node.number)
     items = [*demand.find_shortages(node.room, guest_node)]

@@ -209,7 +209,7 @@ class GuestDemand:
             (*(lack.WORDS[name] for name in capacity.NODE_CLASSES),
              *room.name_resources(table.sizes, self.page_size), *vfs,
              # model.TOO_FEW_NODES, model.TRAIT
-             'NUMA nodes', lack.GROUPS))
+             lack.NUMA_NODES, lack.GROUPS))
 
     def describe_guest_node(self, guest_node: int) -> str:
         """Return in words what a guest NUMA node needs of a host NUMA node."""

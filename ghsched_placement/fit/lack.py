@@ -47,6 +47,7 @@ from ghsched_placement.providers import names
 #: Names of missing resources that have no resource class of their own.
 BANDWIDTH = '% of memory bandwidth'
 GROUPS = 'control groups'
+NUMA_NODES = 'NUMA nodes'
 
 #: Name of the resource if each one is free somewhere, but not all of them on
 #: the same host NUMA nodes.
@@ -269,8 +270,8 @@ def find_node_count_shortage(host_nodes: int, guest_nodes: int) -> Lack | None:
     """
     if guest_nodes <= host_nodes:
         return None
-    return Lack(None, 'NUMA nodes', host_nodes, guest_nodes,
-                f'it has {describe_amount(host_nodes, "NUMA nodes")}, the '
+    return Lack(None, NUMA_NODES, host_nodes, guest_nodes,
+                f'it has {describe_amount(host_nodes, NUMA_NODES)}, the '
                 f'guest has {guest_nodes}')
 
 

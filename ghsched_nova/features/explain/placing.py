@@ -18,7 +18,6 @@ The ways to place it are put in order by the scheduler's own code.
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
@@ -27,12 +26,13 @@ import functools
 from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.base import cpulist
-from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner import offer
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.flavor import keys
@@ -48,7 +48,7 @@ class Refused(Exception):  # noqa: N818
     """
 
     def __init__(self, subject: str, *lacks: Lack) -> None:
-        super().__init__(f'{subject}{", and ".join(map(str, lacks))}')
+        super().__init__(subject + '; '.join(map(str, lacks)))
         self.lacks = lacks
 
 
@@ -90,8 +90,12 @@ def choose_placement(request: PlacementRequest) -> ChosenPlacement:
     :raises Refused: if the guest does not fit on the host, or not on the host
         NUMA nodes that the user has requested.
     """
-    _check_host_capacity(request)
-    _check_guest_nodes(request)
+    _check_monitor(request)
+    if request.nodes is not None:
+        _check_requested_host_nodes(request, request.nodes)
+    lacks = tuple(_find_refusal_reasons(request))
+    if lacks:
+        raise Refused('', *lacks)
     found = _find_nodes_and_vfs(request)
     if found is None:
         raise Refused(_explain_host_misfit(request))
@@ -138,26 +142,32 @@ def _yield_host_node_choices(request: PlacementRequest, locality: str,
 # -- refusals -----------------------------------------------------------------
 
 
-def _check_host_capacity(request: PlacementRequest) -> None:
-    """Raise Refused if a guest needs more than the whole host has free."""
+def _find_refusal_reasons(request: PlacementRequest) -> Iterator[Lack]:
+    """Yield why the host as a whole or its nodes refuse a guest.
+
+    Limits that a node cannot enforce count as well. If the host lacks a trait
+    for them, they are of interest once.
+    """
+    host, demand = request.state.fit_host, request.need.demand
+    if not any(fitting.find_missing_traits(host, demand)):
+        yield from fitting.find_refusal_reasons(
+            host, demand, functools.partial(_find_node_shortages, request))
+        return
+    yield from fitting.find_refusal_reasons(host, demand)
+    reason = _explain_unenforceable_limits(request, 0,
+                                           request.host.nodes[0].id)
+    if reason:
+        yield Lack(None, lack.BANDWIDTH, reason=reason)
+
+
+def _check_monitor(request: PlacementRequest) -> None:
+    """Raise Refused if a guest is to be measured on a host that cannot do it.
+    """
     held = request.host.resctrl.capabilities()
     if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise Refused('', Lack(
             None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
             'enforced: this host does not report memory bandwidth'))
-    lacks = tuple(fitting.find_host_shortages(request.state.fit_host,
-                                              request.need.demand))
-    if lacks:
-        raise Refused('the host: ', *lacks)
-
-
-def _check_guest_nodes(request: PlacementRequest) -> None:
-    """Raise Refused if a guest NUMA node fits on no host NUMA node."""
-    if request.nodes is not None:
-        _check_requested_host_nodes(request, request.nodes)
-    else:
-        for guest_node in range(len(request.need.guest.cells)):
-            _check_any_host_node(request, guest_node)
 
 
 def _check_requested_host_nodes(request: PlacementRequest,
@@ -183,43 +193,33 @@ def _check_requested_host_nodes(request: PlacementRequest,
                           f'NUMA node {host_node}: {reason}')
 
 
-def _check_any_host_node(request: PlacementRequest, guest_node: int) -> None:
-    """Raise Refused if a guest NUMA node fits on no NUMA node of the host.
-
-    :param guest_node: number of the guest NUMA node.
-    """
-    reasons = {node.id: _explain_node_misfit(request, guest_node, node.id)
-               for node in request.host.nodes}
-    if all(reasons.values()):
-        raise Refused(f'no host NUMA node can take guest NUMA node '
-                      f'{guest_node}: {_format_reasons(reasons)}')
-
-
-def _format_reasons(reasons: Mapping[int, str | None]) -> str:
-    """Render the reasons of a refusal, each followed by its host NUMA nodes.
-
-    :param reasons: reason by host NUMA node.
-    """
-    nodes: dict[str, list[int]] = {}
-    for node, reason in reasons.items():
-        nodes.setdefault(reason or '', []).append(node)
-    return '; '.join(f'{reason} (node {cpulist.render_cpu_list(numbers)})'
-                     for reason, numbers in nodes.items())
-
-
 def _explain_node_misfit(request: PlacementRequest, guest_node: int,
                          host_node: int) -> str | None:
     """Return why a guest NUMA node does not fit on a host NUMA node.
 
     :returns: None if the guest node fits.
     """
-    short = limits.list_guest_node_shortages(
-        request.state, request.need, guest_node, host_node)
-    others = [one for one in short if one.resource != lack.BANDWIDTH]
-    if others:
-        return others[0].text
-    reason = _explain_unenforceable_limits(request, guest_node, host_node)
-    return reason or next((one.text for one in short), None)
+    node = next(node for node in request.state.fit_host.nodes
+                if node.number == host_node)
+    return ', '.join(one.text for one in _find_node_shortages(
+        request, node, request.need.demand, guest_node, False)) or None
+
+
+def _find_node_shortages(request: PlacementRequest, node: capacity.Node,
+                         demand: GuestDemand, guest_node: int,
+                         must_share: bool) -> Iterator[Lack]:
+    """Yield what a host NUMA node lacks for a guest NUMA node.
+
+    Limits that it cannot enforce count as well.
+    """
+    found = [*fitting.find_node_shortages(node, demand, guest_node,
+                                          must_share)]
+    yield from found
+    if not found and node.number is not None:
+        reason = _explain_unenforceable_limits(request, guest_node,
+                                               node.number)
+        if reason:
+            yield Lack(node.number, lack.BANDWIDTH, reason=reason)
 
 
 def _explain_unenforceable_limits(
@@ -246,11 +246,6 @@ def _explain_host_misfit(request: PlacementRequest) -> str:
     NUMA node.
     """
     need = request.need
-    required = need.make_ghsched_query_part(need.policy.vfs_locality,
-                                            {}).root_required
-    missing = required - request.state.host.root.traits
-    if missing:
-        return f'the host lacks the traits {", ".join(sorted(missing))}'
     for other, reason in _yield_relaxed_needs(request.need):
         if _find_nodes_and_vfs(replace(request, need=other)):
             return reason
@@ -263,18 +258,9 @@ def _explain_host_misfit(request: PlacementRequest) -> str:
         return ('the VFs would have to come from so many PFs that the query '
                 'would take Placement too long; the scheduler does not send '
                 'such a query')
-    return _describe_too_few_nodes(request)
-
-
-def _describe_too_few_nodes(request: PlacementRequest) -> str:
-    """Return which host NUMA nodes have room for each guest NUMA node."""
-    guest_nodes = range(request.need.demand.guest_nodes)
-    return lack.make_too_few_nodes_reason(
-        [request.need.demand.describe_guest_node(number)
-         for number in guest_nodes],
-        [[node.id for node in request.host.nodes
-          if _explain_node_misfit(request, number, node.id) is None]
-         for number in guest_nodes]).text
+    return fitting.make_combination_reason(
+        request.state.fit_host, need.demand,
+        functools.partial(_find_node_shortages, request)).text
 
 
 def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:
@@ -288,7 +274,7 @@ def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:
         yield (replace(need, flavor=replace(need.flavor, extra_specs=specs)),
                'group_policy=isolate: each request group needs a resource '
                'provider of its own, and the host has too few')
-    if need.policy.vfs_locality != 'any':
+    if need.policy.vfs_locality == 'socket':
         yield (replace(need, policy=replace(need.policy,
                                             vfs_locality='any')),
                'the host has too few VFs that are near enough to NUMA nodes '

@@ -16,16 +16,15 @@ What a host lacks is decided by :mod:`ghsched_placement.fit.fitting`. What one
 more of it would buy, :mod:`ghsched_placement.features.planner.more` tries.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ghsched_placement.features.planner.need import Need
 from ghsched_placement.features.planner.state import State
+from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
-from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
-from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 
 
@@ -38,56 +37,28 @@ def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
     :param state: used and free resources of the host.
     :param need: resources that the guest needs.
     """
-    missing = tuple(_yield_missing_traits(state, need)) or tuple(
-        fitting.find_host_shortages(state.fit_host, need.demand))
+    host, demand = state.fit_host, need.demand
+    missing = (tuple(fitting.find_missing_traits(host, demand))
+               or tuple(fitting.find_host_shortages(host, demand)))
     if missing:
         return missing
-    found = tuple(one for node in state.fit_host.nodes
-                  if node.number is not None
-                  for one in _list_node_shortages(state, need, node.number))
-    return found or (Lack(None, lack.COMBINATION),)
+    found = tuple(one for node in host.nodes if node.number is not None
+                  for one in _list_node_shortages(node, demand))
+    return found or (fitting.make_combination_reason(host, demand),)
 
 
-def _yield_missing_traits(state: State, need: Need) -> Iterator[Lack]:
-    """Yield the traits that a host should have, or should not have.
-
-    A trait is not missed if the host file does not say how much the host has
-    of its resource: that is the reason of the NUMA nodes.
-    """
-    unstated = {'trait ' + names.CAPABILITY_TRAITS[
-        BESIDE_BANDWIDTH[name].capability] for name in state.host.unstated}
-    return (one for one in fitting.find_missing_traits(
-        state.fit_host, need.demand) if one.resource not in unstated)
-
-
-def _list_node_shortages(state: State, need: Need, node: int) -> list[Lack]:
+def _list_node_shortages(node: capacity.Node,
+                         demand: GuestDemand) -> list[Lack]:
     """Return what a host NUMA node has too little of for guest NUMA nodes.
 
     The shortages are those of a single guest node: of the guest nodes that do
     not fit, the one that lacks the fewest resources.
 
-    :param node: number of the host NUMA node.
     :returns: empty if each guest node fits.
     """
-    found = [list_guest_node_shortages(state, need, guest_node, node)
-             for guest_node in range(need.demand.guest_nodes)]
+    found = [[*fitting.find_node_shortages(node, demand, guest_node)]
+             for guest_node in range(demand.guest_nodes)]
     return min(filter(None, found), key=len, default=[])
-
-
-def list_guest_node_shortages(state: State, need: Need, guest_node: int,
-                              node: int) -> list[Lack]:
-    """Return what a host NUMA node has too little of for a guest NUMA node.
-
-    :param guest_node: number of the guest NUMA node.
-    :param node: number of the host NUMA node.
-    """
-    amounts = need.demand.get_node_amounts(guest_node)
-    return [lack.make_unstated_reason(name, amounts[name], key, node)
-            for name, key in state.host.unstated.items()
-            if name in amounts] or [
-        found for one in state.fit_host.nodes if one.number == node
-        for found in fitting.find_node_shortages(one, need.demand,
-                                                 guest_node)]
 
 
 # -- fragmentation ------------------------------------------------------------

@@ -176,7 +176,7 @@ class State:
                         + self.taken.get((place, name), 0)
                         for name in provider.inventories})
                 for place, provider in enumerate(self.host.providers)],
-                self._rooms)
+                self._rooms, self.host.unstated)
         return self._fit_host
 
     def find_needed_nodes(self, need: Need) -> frozenset[int]:

@@ -12,6 +12,8 @@
 
 """Resources that a guest needs and no host of the cloud has."""
 
+from unittest import mock
+
 from ghsched_placement.fit import cloud_lack
 from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.query.vfs import Pf
@@ -34,7 +36,7 @@ class Cloud:
             return trait in self.traits
         name, _, amount = query['resources'].partition(':')
         shared = 'SHARES' in query.get('required', '')
-        have = {'CUSTOM_MEM_BW_BURST_PCT': 12,
+        have = {'CUSTOM_MEM_BW_BURST_PCT': 12, 'MEMORY_MB': 1,
                 'CUSTOM_MEM_BW_PCT': self.where_shared if shared
                 else self.most,
                 'CUSTOM_RT_CPU_PERMILLE': 10 * self.most,
@@ -47,6 +49,10 @@ MIN = 'CUSTOM_GHSCHED_MEM_BW_MIN'
 
 
 class FindTest(base.TestCase):
+
+    def find_by(self, ask, **keys):
+        cloud = mock.Mock(side_effect=ask, most=40)
+        return self.find(cloud, **keys)
 
     def find(self, cloud, nodes=(), joins=False, **keys):
         policy = parse_policy({f'ghsched:{key}': str(value)
@@ -61,6 +67,19 @@ class FindTest(base.TestCase):
         self.assertEqual('no host NUMA node has 60 % of its memory bandwidth '
                          'free (ghsched:mem_bw_min)', found.reason)
         self.assertIn('most free on one node is 40 %', str(found))
+
+    def test_trait_of_hosts_without_free_memory_is_not_missing(self):
+        def ask(query):
+            name, _, amount = dict(query)['resources'].partition(':')
+            return name != 'MEMORY_MB' and int(amount) <= 50
+        found, *_others = self.find_by(ask, mem_bw_min=60)
+        self.assertIn('no host NUMA node has 60 %', found.reason)
+        found, *_others = self.find_by(lambda _query: False, mem_bw_min=60)
+        self.assertIn('no host NUMA node has 60 %', found.reason)
+        (found,) = self.find_by(
+            lambda query: 'VCPU:1' in dict(query)['resources']
+            and 'root_required' not in dict(query), mem_bw_min=60)
+        self.assertEqual('no host can hold ghsched:mem_bw_min', found.reason)
 
     def test_a_share_between_two_steps_is_reported_with_the_next_one(self):
         (found,) = self.find(Cloud(traits={MIN}, step=4), mem_bw_min=25)
@@ -292,5 +311,5 @@ class NotOursTest(base.TestCase):
         self.assertIn('can be met, and so can all else', found)
 
     def test_where_the_request_may_go(self):
-        (found,) = self.find('MEMORY_MB', 'VCPU')
+        (found,) = self.find('MEMORY_MB', 'VCPU', 'PCPU', 'DISK_GB')
         self.assertIn('where the request may go (availability zone', found)

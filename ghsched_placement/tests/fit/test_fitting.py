@@ -94,9 +94,9 @@ class CheckTest(base.TestCase):
             [NodeCapacity(number, cpus=1, memory=512) for number in (0, 1)])
         asked = wish(30, needs=(GuestNode(shared=2, memory=64),),
                      amounts={'VCPU': 2})
-        self.assertEqual(tuple(
-            f'NUMA node {number} cannot take guest NUMA node 0: 1 CPUs free, '
-            '2 needed' for number in (0, 1)), self.refused(host, asked))
+        self.assertEqual((
+            'NUMA nodes 0-1 cannot take guest NUMA node 0: 1 CPUs free, 2 '
+            'needed',), self.refused(host, asked))
 
     def test_guests_fill_cpus_and_memory_of_each_numa_node(self):
         host = capacity.set_node_capacity(

@@ -468,7 +468,7 @@ class RefusalTest(base.TestCase):
                 (None, 'large', 'huge pages of kunpeng920 are not known'),
                 (None, 'small', ''), ('1048576: 4', '1GB', ''),
                 ('1048576: 3, 2048: 9', '1GB', '3 of 3 pages of 1 GB free, 4 '
-                 'needed (hw:mem_page_size) (node 0-3)'),
+                 'needed (hw:mem_page_size)'),
                 ('1048576: 3, 2048: 9', 'large', '3 of 3 pages of 1 GB free, '
                  '4 needed'),
                 ('1048576: 4', '2MB', '0 of 0 pages of 2 MB free, 2048 '

@@ -118,12 +118,17 @@ class ClassTest(base.TestCase):
     def test_class_that_nodes_have_too_little_of_is_named(self, kind):
         wanted = self.need(kind)
         amount = wanted.demand.get_node_amounts(0)[kind]
-        found = limits.list_guest_node_shortages(
-            self.state(kind, amount - 1), wanted, 0, 1)
+        found = list_node_shortages(self.state(kind, amount - 1), wanted, 1)
         self.assertEqual([lack.WORDS[kind]],
                          [one.resource for one in found])
-        self.assertEqual([], limits.list_guest_node_shortages(
-            self.state(kind, amount), wanted, 0, 1))
+        self.assertEqual([], list_node_shortages(
+            self.state(kind, amount), wanted, 1))
+
+
+def list_node_shortages(state, asked, node):
+    """Return what a host node lacks for the first guest node."""
+    return list(fitting.find_node_shortages(
+        state.fit_host.nodes[node], asked.demand, 0))
 
 
 class LacksTest(base.TestCase):
@@ -166,10 +171,8 @@ class LacksTest(base.TestCase):
             0, f'{BURSTS} for one guest', 30, 31,
             'at most 30 % of memory bandwidth as bursts for one guest, '
             '31 needed (ghsched:mem_bw_burst)')],
-            limits.list_guest_node_shortages(
-                promised, need('ghsched:mem_bw_burst=31'), 0, 0))
-        self.assertEqual([],
-                         limits.list_guest_node_shortages(state, taken, 0, 0))
+            list_node_shortages(promised, need('ghsched:mem_bw_burst=31'), 0))
+        self.assertEqual([], list_node_shortages(state, taken, 0))
 
     @base.needs_features('bursts')
     def test_promised_bursts_are_usage(self):
