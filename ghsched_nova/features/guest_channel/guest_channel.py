@@ -69,12 +69,15 @@ class _Channel:
     """Stream of a guest, and the last state sent to it.
 
     :ivar domain_id: libvirt's ID of the domain, another one at each start.
+    :ivar is_listed: whether a snapshot was taken since the domain started. The
+        first may have been begun before.
     :ivar informed: state that was last written to the guest.
     :ivar sending: state that is being written, and the reason.
     """
 
     def __init__(self, domain_id: int) -> None:
         self.domain_id = domain_id
+        self.is_listed = False
         self.stream: streams.GuestStream | None = None
         self.informed: lines.GuestState | None = None
         self.sending: tuple[lines.GuestState, str] | None = None
@@ -156,7 +159,8 @@ class GuestChannels(compute_hooks.ComputePart):
             if snapshot.bandwidth is not None:
                 self._usage.clear()
                 self._note_limits(snapshot.bandwidth)
-            for uuid in self._channels.keys() - {
+            new = self._list_new_guests(snapshot)
+            for uuid in self._channels.keys() - new - {
                     one.domain.uuid for one in snapshot.running}:
                 self._close(uuid)
                 self._usage.pop(uuid, None)
@@ -164,8 +168,10 @@ class GuestChannels(compute_hooks.ComputePart):
                 # The guest may have been changed since the host was read.
                 current = (self._find_running(one.domain.uuid)
                            if self._has_news(one) else one)
-                if current is not None:
+                if current is not None and one.domain.uuid not in new:
                     self._inform(current, lines.REPEATED)
+            for channel in self._channels.values():
+                channel.is_listed = True
             pressures = {
                 one.domain.uuid: pressure.ReportedPressure(
                     found, metadata.read_project_id(one.root),
@@ -175,6 +181,17 @@ class GuestChannels(compute_hooks.ComputePart):
         if pressures or self._pressures:
             self._file.write(pressures)
         self._pressures = pressures
+
+    def _list_new_guests(self, snapshot: compute_hooks.HostSnapshot
+                         ) -> set[str]:
+        """Return the UUIDs of guests that started after a snapshot was begun.
+
+        The snapshot lacks them, or has them as they were before a reboot.
+        """
+        ids = {one.domain.uuid: one.domain.id for one in snapshot.running}
+        return {uuid for uuid, channel in self._channels.items()
+                if not channel.is_listed
+                and ids.get(uuid) != channel.domain_id}
 
     def make_diagnostics(self, guest: Any,
                          found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -174,6 +174,25 @@ class GuestChannelsTest(ChannelTestCase):
         self.observe(make_running(mem_bw_min=40))
         self.assertEqual([lines.REPEATED], self.read_reasons())
 
+    def test_guest_that_starts_while_the_host_is_read_keeps_its_channel(self):
+        for older in ([], [make_running(number=1)]):
+            self.part.reconcile_guest(make_running(number=2))
+            opened = len(self.connection.streams)
+            self.observe(*older)
+            self.assertEqual(opened, len(self.connection.streams))
+            self.assertEqual([lines.STARTED], self.read_reasons())
+            self.observe(make_running(number=2))
+            self.assertEqual(opened, len(self.connection.streams))
+            self.observe()
+            self.assertTrue(self.connection.streams[-1].is_aborted)
+
+    def test_guest_that_ends_before_it_is_listed_has_its_channel_closed(self):
+        self.part.reconcile_guest(make_running(number=2))
+        self.observe()
+        self.assertFalse(self.connection.streams[-1].is_aborted)
+        self.observe()
+        self.assertTrue(self.connection.streams[-1].is_aborted)
+
     def test_guest_that_is_not_protected_is_informed_by_the_engine(self):
         engine = SimpleNamespace(not_held={})
         part = guest_channel.make_part(SimpleNamespace(
