@@ -71,6 +71,7 @@ class _Channel:
     :ivar domain_id: libvirt's ID of the domain, another one at each start.
     :ivar is_listed: whether a snapshot was taken since the domain started. The
         first may have been begun before.
+    :ivar connection: connection of libvirt that the stream belongs to.
     :ivar informed: state that was last written to the guest.
     :ivar sending: state that is being written, and the reason.
     """
@@ -79,6 +80,7 @@ class _Channel:
         self.domain_id = domain_id
         self.is_listed = False
         self.stream: streams.GuestStream | None = None
+        self.connection: Any = None
         self.informed: lines.GuestState | None = None
         self.sending: tuple[lines.GuestState, str] | None = None
         self.logged_at = float('-inf')
@@ -159,6 +161,7 @@ class GuestChannels(compute_hooks.ComputePart):
             if snapshot.bandwidth is not None:
                 self._usage.clear()
                 self._note_limits(snapshot.bandwidth)
+            self._end_streams_of_lost_connection()
             new = self._list_new_guests(snapshot)
             for uuid in self._channels.keys() - new - {
                     one.domain.uuid for one in snapshot.running}:
@@ -181,6 +184,22 @@ class GuestChannels(compute_hooks.ComputePart):
         if pressures or self._pressures:
             self._file.write(pressures)
         self._pressures = pressures
+
+    def _end_streams_of_lost_connection(self) -> None:
+        """End the streams on a connection of libvirt that was replaced.
+
+        libvirt reports nothing on a stream whose libvirtd has ended, and a
+        line that libvirtd has not passed on is lost.
+        """
+        if not self._channels:
+            return
+        try:
+            connection = self._connect()
+        except Exception:  # libvirtd is not back
+            connection = None
+        for channel in self._channels.values():
+            if channel.stream and channel.connection is not connection:
+                channel.stream.close()
 
     def _list_new_guests(self, snapshot: compute_hooks.HostSnapshot
                          ) -> set[str]:
@@ -285,7 +304,8 @@ class GuestChannels(compute_hooks.ComputePart):
         reason = channel.choose_reason(state, first) or (
             lines.REPEATED if always else '')
         if channel.stream is None or not channel.stream.is_open:
-            channel.stream = self._open(uuid, mode)
+            channel.connection = self._connect()
+            channel.stream = self._open(channel.connection, uuid, mode)
             if self._follower is None:
                 self._follower = threading.Thread(
                     target=self._poll, name='ghsched-channels', daemon=True)
@@ -361,8 +381,8 @@ class GuestChannels(compute_hooks.ComputePart):
             stream.send(lines.render_line(state, lines.REFUSED, why),
                         lines.render_line(state, lines.REPEATED))
 
-    def _open(self, uuid: str, mode: str) -> streams.GuestStream:
-        connection = self._connect()
+    @staticmethod
+    def _open(connection: Any, uuid: str, mode: str) -> streams.GuestStream:
         stream = connection.newStream(streams.NONBLOCK)
         connection.lookupByUUIDString(uuid).openChannel(
             lines.PORT, stream, streams.FORCE)

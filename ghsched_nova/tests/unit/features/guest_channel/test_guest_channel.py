@@ -186,6 +186,30 @@ class GuestChannelsTest(ChannelTestCase):
             self.observe()
             self.assertTrue(self.connection.streams[-1].is_aborted)
 
+    def test_line_is_repeated_after_a_restart_of_libvirtd(self):
+        self.part.reconcile_guest(make_running())
+        self.assertEqual([lines.STARTED], self.read_reasons())
+        lost, self.connection = self.connection, Connection()
+        self.observe(make_running())
+        self.assertTrue(lost.streams[0].is_aborted)
+        self.assertEqual([lines.REPEATED], self.read_reasons())
+        self.observe(make_running())
+        self.assertEqual(1, len(self.connection.streams))
+
+    def test_channel_is_opened_once_libvirtd_answers(self):
+        self.observe(make_running())
+        self.read_reasons()
+        lost = self.connection
+
+        def refuse():
+            raise OSError('no libvirtd')
+        with mock.patch.object(self.part, '_connect', refuse), \
+                self.assertLogs(guest_channel.LOG):
+            self.observe(make_running())
+        self.assertTrue(lost.streams[0].is_aborted)
+        self.observe(make_running())
+        self.assertEqual([lines.REPEATED], self.read_reasons())
+
     def test_guest_that_ends_before_it_is_listed_has_its_channel_closed(self):
         self.part.reconcile_guest(make_running(number=2))
         self.observe()
