@@ -19,7 +19,9 @@
 #
 # --deb  make the Debian packages too (tools/packaging/build-deb.sh)
 # --rpm  make the RPM packages too (tools/packaging/build-rpm.sh)
-# --tag  when all is made, put the annotated tag VERSION on the commit
+# --tag  when all is made, sign SHA256SUMS and put the signed tag VERSION on the
+#        commit, with the OpenPGP key that git signs with. Nothing may be
+#        uncommitted. What publishes the release is printed.
 #
 # DIRECTORY (default: dist/VERSION) gets the files. pbr takes the version from
 # the tag: where the commit has none yet, a copy of the repository gets it.
@@ -49,6 +51,32 @@ done
 VERSION=${1:?name a version, see the head of tools/release.sh}
 grep -Eqx '[0-9]+\.[0-9]+\.[0-9]+(\.0(a|b|rc)[0-9]+)?' <<< "$VERSION" ||
     die "$VERSION is not of the form 1.2.3 or 1.2.3.0rc1"
+
+# What --tag needs, before minutes of work: a key, and a commit that is all.
+check_tag() {
+    [ -z "$(git -C "$TOP" status --porcelain --untracked-files=no)" ] ||
+        die 'there are changes that are not committed'
+    git -C "$TOP" rev-parse -q --verify "refs/tags/$VERSION" > /dev/null &&
+        die "there is a tag $VERSION already"
+    KEY=$(git -C "$TOP" config user.signingkey || :)
+    # Without a name gpg takes the first one that it has.
+    # shellcheck disable=SC2086
+    gpg --batch --list-secret-keys ${KEY:+"$KEY"} 2> /dev/null |
+        grep -q '^sec' ||
+        die "gpg has no secret key${KEY:+ $KEY} to sign with"
+}
+
+sign() {
+    gpg --batch --yes --armor ${KEY:+--local-user "$KEY"} \
+        --output "$OUTPUT/SHA256SUMS.asc" --detach-sign "$OUTPUT/SHA256SUMS" ||
+        die 'cannot sign SHA256SUMS'
+    git -C "$TOP" tag -s -m "ghsched $VERSION" "$VERSION" ||
+        die "cannot sign the tag $VERSION"
+    echo "tagged $(git -C "$TOP" rev-parse --short HEAD) as $VERSION"
+    echo "publish it with: git push gerrit $VERSION"
+}
+
+[ -z "$TAG" ] || check_tag
 OUTPUT=$(realpath -m "${2:-$TOP/dist/$VERSION}")
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
@@ -139,10 +167,6 @@ cp "$WORK"/first/* "$OUTPUT"
     "$OUTPUT/deb"
 [ -z "$RPM" ] || "$PACKAGING/build-rpm.sh" "$OUTPUT/ghsched-$VERSION.tar.gz" \
     "$OUTPUT/rpm"
-(cd "$OUTPUT" && find . -type f ! -name SHA256SUMS -printf '%P\0' | sort -z |
+(cd "$OUTPUT" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\0' | sort -z |
     xargs -0 sha256sum > SHA256SUMS && cat SHA256SUMS)
-if [ -n "$TAG" ] && ! git -C "$TOP" rev-parse -q --verify \
-    "refs/tags/$VERSION" > /dev/null; then
-    git -C "$TOP" tag -a -m "ghsched $VERSION" "$VERSION"
-    echo "tagged $(git -C "$TOP" rev-parse --short HEAD) as $VERSION"
-fi
+[ -z "$TAG" ] || sign
