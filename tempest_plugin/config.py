@@ -42,6 +42,11 @@ options = [
              'ghsched and python-openstackclient. While it is empty, the test '
              'that audits the cloud is skipped.'),
     cfg.BoolOpt(
+        'dedicated_cpus', default=False,
+        help='Whether each host has CPUs in [compute]cpu_dedicated_set and '
+             'others in cpu_shared_set. Only tests of dedicated CPUs can run '
+             'on hosts of two CPUs then.'),
+    cfg.BoolOpt(
         'live_change', default=False,
         help="Whether nova-api has the filter of ghsched for changes of "
              "servers that run, in its api-paste.ini."),

@@ -157,6 +157,7 @@ part_bench() {
 part_checks() {
     stage 'all end-to-end checks' 60 bash tools/e2e.sh
     stage 'tempest' 30 bash tools/tempest.sh
+    stage 'tempest, dedicated CPUs' 15 bash tools/tempest.sh --dedicated
 }
 
 part_moves() {

@@ -14,9 +14,10 @@
 # Run ghsched's tempest tests against the cloud of tools/cloud, which must be
 # up. The last line counts the tests.
 #
-# usage: tools/tempest.sh [--vfs] [REGEX]
-#   --vfs  the tests of virtual functions, on the virtual compute node
-#          (tools/vnode), which is started if needed
+# usage: tools/tempest.sh [--vfs | --dedicated] [REGEX]
+#   --vfs        the tests of virtual functions, on the virtual compute node
+#                (tools/vnode), which is started if needed
+#   --dedicated  the tests of dedicated CPUs, on hosts that have some
 #
 # CONCURRENCY tests run at once, 2 by default, with --vfs 1.
 
@@ -31,7 +32,16 @@ image_name=ghsched-guest
 seconds=240
 settings=host_settings
 concurrency=${CONCURRENCY:-2}
-if [ "${1:-}" = --vfs ]; then
+dedicated=false
+# Options of nova-compute that are off by default: group, name, value.
+options=(ghsched reserved_bandwidth '*:0' ghsched bandwidth_bursts 0:20,1:20
+    ghsched realtime_shared_percent 50)
+if [ "${1:-}" = --dedicated ]; then
+    shift
+    tests+='.*\.DedicatedCpusTest\.'
+    dedicated=true
+    options=(compute cpu_dedicated_set 0 compute cpu_shared_set 1)
+elif [ "${1:-}" = --vfs ]; then
     shift
     tests+='.*\.test_virtual_functions\.'
     image_name=ghsched-nested
@@ -124,21 +134,21 @@ EOF
     "$settings"
 }
 
-# Turns on the options of nova-compute that are off by default.
-offer() {
-    local cloud=$GHSCHED_TOP/tools/cloud
-    "$cloud" set-option ghsched reserved_bandwidth '*:0' &&
-        "$cloud" set-option ghsched bandwidth_bursts '0:20,1:20' &&
-        "$cloud" set-option ghsched realtime_shared_percent 50 &&
-        "$cloud" restart nova-compute
+# for_each_option COMMAND: with group, name and value of each.
+for_each_option() {
+    local index
+    for ((index = 0; index < ${#options[@]}; index += 3)); do
+        "$1" "${options[@]:index:3}" || return
+    done
+    "$GHSCHED_TOP/tools/cloud" restart nova-compute
 }
 
-take_back() {
-    local cloud=$GHSCHED_TOP/tools/cloud key
-    for key in reserved_bandwidth bandwidth_bursts realtime_shared_percent; do
-        "$cloud" unset-option ghsched "$key" || return
-    done
-    "$cloud" restart nova-compute
+set_option() {
+    "$GHSCHED_TOP/tools/cloud" set-option "$@"
+}
+
+unset_option() {
+    "$GHSCHED_TOP/tools/cloud" unset-option "$1" "$2"
 }
 
 # What the hosts offer, as Placement has it.
@@ -162,6 +172,7 @@ cli_dir = $VENV/bin
 console_timeout = $seconds
 flavor_ram = 192
 live_change = true
+dedicated_cpus = $dedicated
 EOF
 }
 
@@ -208,8 +219,8 @@ rm -f "$LOG"
 heading 'Tempest'
 rc=0
 if [ "$settings" = host_settings ]; then
-    step 'bursts and real time on shared CPUs' offer
-    trap 'step "options taken back" take_back' EXIT
+    step 'options of nova-compute' for_each_option set_option
+    trap 'step "options taken back" for_each_option unset_option' EXIT
 fi
 step 'workspace and tempest.conf' make_workspace
 step 'tests of the plugin' run || rc=$?

@@ -12,10 +12,13 @@
 
 """Scheduling classes of a guest's threads, and keys of devices."""
 
+from tempest import config
 from tempest.lib import decorators
 
 from ghsched_placement.providers import names
 from tempest_plugin.tests import base
+
+CONF = config.CONF
 
 #: A vCPU under real time on shared CPUs takes a fifth of one.
 RUNTIME_US = 2000
@@ -25,9 +28,13 @@ PERMILLE = 200
 #: Real-time vCPUs share CPUs only where the flavor says so.
 SHARED = {'hw:cpu_policy': 'shared'}
 
+#: vCPUs with host CPUs of their own, and QEMU's other threads elsewhere.
+DEDICATED = {'hw:cpu_policy': 'dedicated',
+             'hw:emulator_threads_policy': 'share'}
 
-class SchedulingClassTest(base.GhschedTest):
-    """The class of a thread is in the XML, and holds on the host."""
+
+class SchedulingClassTestCase(base.GhschedTest):
+    """Base of tests that read classes in the XML and on the host."""
 
     def _read_classes(self, server, kind):
         """Return <vcpusched> or its like, by attributes."""
@@ -42,6 +49,10 @@ class SchedulingClassTest(base.GhschedTest):
                 'chrt', '-p', str(thread)).splitlines()
             found.add(tuple(line.rpartition(': ')[2] for line in lines[:2]))
         return found
+
+
+class SchedulingClassTest(SchedulingClassTestCase):
+    """The class of a thread is in the XML, and holds on the host."""
 
     @decorators.idempotent_id('d3e6f86a-12c3-4d57-b7f8-a3b4c5d6e739')
     @base.looks_at_host
@@ -109,3 +120,27 @@ class SchedulingClassTest(base.GhschedTest):
         self._boot_server(self._create_flavor(
             device_numa='required', vfs_locality='node',
             irq_affinity='housekeeping'))
+
+
+class DedicatedCpusTest(SchedulingClassTestCase):
+    """Keys of guests whose vCPUs have host CPUs of their own."""
+
+    @classmethod
+    def skip_checks(cls):
+        super().skip_checks()
+        if not CONF.ghsched.dedicated_cpus:
+            raise cls.skipException('[ghsched]dedicated_cpus is off')
+
+    @decorators.idempotent_id('58d1f3a7-2c64-4be9-9b0f-7e5a3c1d8f46')
+    @base.needs('VCPU_REALTIME', 'PV_HINTS')
+    @base.looks_at_host
+    def test_emulator_is_real_time_and_the_guest_has_hints(self):
+        server = self._boot_server(self._create_flavor(
+            specs=DEDICATED, emulator_scheduler='fifo', emulator_priority=5,
+            irq_bypass='preferred', pv_hints='dedicated',
+            cpu_cache='prefer'))
+        self.assertEqual([{'scheduler': 'fifo', 'priority': '5'}],
+                         self._read_classes(server, 'emulatorsched'))
+        for hint in ('hint-dedicated', 'poll-control'):
+            self.assertEqual('on', self._read_xml(server).find(
+                f'./features/kvm/{hint}').get('state'))
