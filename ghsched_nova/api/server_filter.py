@@ -20,7 +20,8 @@ answers one server action itself::
     POST /servers/UUID/action
     {"ghsched": {KEY: ...}}
 
-and ``GET /ghsched/NAME``. Features add the keys and the names
+and ``GET /ghsched/NAME``. ``GET /ghsched`` lists what there is. Features add
+the keys and the names
 (:mod:`ghsched_nova.features.declared_api`). Whatever else comes goes on to
 Nova. The filter also switches on what else nova-api needs for ghsched
 (:mod:`ghsched_nova.api.nova_changes`).
@@ -50,7 +51,10 @@ LOG = logging.getLogger(__name__)
 ACTION = 'ghsched'
 _LEGACY_VERSION = 'X-OpenStack-Nova-API-Version'
 _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
-_REPORT_PATH = re.compile(r'(?:/[^/]+)?/ghsched/([a-z-]+)/?')
+_REPORT_PATH = re.compile(r'(?:/[^/]+)?/ghsched(?:/([a-z-]+))?/?')
+#: Version of the requests and of their answers. A new argument or a new key of
+#: an answer adds one.
+_VERSION = 1
 
 
 def filter_factory(_global: Mapping[str, str], **_local: str
@@ -66,8 +70,8 @@ def filter_factory(_global: Mapping[str, str], **_local: str
 class Filter:
     """WSGI filter of nova-api that serves ghsched's API requests.
 
-    These are the server action ``ghsched`` and ``GET /ghsched/REPORT`` of the
-    reports of features. All other requests are passed to the next application.
+    These are the server action ``ghsched``, ``GET /ghsched/REPORT`` of the
+    reports of features, and ``GET /ghsched``, which lists both. All other requests are passed to the next application.
 
     :param application: next WSGI application in the pipeline.
     """
@@ -88,7 +92,7 @@ class Filter:
                 return response(environ, start)
         found = _REPORT_PATH.fullmatch(request.path_info)
         if (request.method == 'GET' and found
-                and found[1] in declared_api.REPORTS):
+                and found[1] in (None, *declared_api.REPORTS)):
             response = _make_off_response() or handle_report_request(
                 environ.get('nova.context'), found[1])
             response.headers.update(make_version_headers(request.headers))
@@ -129,12 +133,19 @@ def parse_ghsched_action(body: bytes) -> Any:
     return document.get(ACTION) if isinstance(document, dict) else None
 
 
-def handle_report_request(context: Any, name: str) -> webob.Response:
+def handle_report_request(context: Any, name: str | None) -> webob.Response:
     """Return the response to ``GET /ghsched/NAME``, the report of a feature.
+
+    :param name: name of the report; None for the list of what there is, which
+        every user may read.
     """
     try:
         _require_authenticated_context(context)
-        return _make_json_response(200, declared_api.REPORTS[name](context))
+        return _make_json_response(
+            200, declared_api.REPORTS[name](context) if name else {
+                'version': _VERSION,
+                'actions': sorted(declared_api.SERVER_ACTIONS),
+                'reports': sorted(declared_api.REPORTS)})
     except exception.Forbidden as error:
         return _make_error_document(403, error.format_message())
 

@@ -111,10 +111,23 @@ class FilterTest(server_actions.ServerActionTestCase):
         self.context = None
         self.assertEqual(403, self.get_report().status_int)
 
+    def test_every_user_learns_which_requests_there_are(self):
+        self.become('reader')
+        for path in ('/ghsched', '/ghsched/', '/project/ghsched'):
+            found = self.ask(b'', path, 'GET')
+            self.assertEqual(200, found.status_int)
+            self.assertEqual({
+                'version': 1, 'reports': ['refusals'],
+                'actions': ['blame', 'extra_specs', 'move_nodes']},
+                found.json)
+        self.context = None
+        self.assertEqual(403, self.ask(b'', '/ghsched', 'GET').status_int)
+
     def test_other_requests_than_for_reports_go_on_to_nova(self):
         for path, method in (('/ghsched/figures', 'POST'),
                              ('/ghsched/figures/1', 'GET'),
                              ('/ghsched/others', 'GET'),
+                             ('/ghsched', 'PUT'),
                              ('/servers/ghsched/figures', 'PUT')):
             self.assertEqual(202, self.get_report(path, method).status_int)
 
