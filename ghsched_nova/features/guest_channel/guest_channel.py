@@ -400,8 +400,9 @@ class GuestChannels(compute_hooks.ComputePart):
             return
         if stream.is_flooding:
             self._log(uuid, channel, 'the guest wrote more than '
-                      f'{streams.MAX_RECEIVED} bytes in a minute; not reading '
-                      'on before the next report')
+                      f'{streams.MAX_RECEIVED} bytes or {streams.MAX_LINES} '
+                      'lines in a minute; not reading on before the next '
+                      'report')
         elif (not stream.is_open and stream.error is not None
               and not is_about_a_gone_domain(stream.error)):
             self._log(uuid, channel, f'it ended: {stream.error}')

@@ -45,8 +45,9 @@ GONE = frozenset({42, 55})
 
 #: Bytes that are written on one stream at most.
 MAX_SENT = 32768
-#: Bytes of a guest that are read in one period at most, and seconds of it.
-MAX_RECEIVED, PERIOD_S = 65536, 60.0
+#: Bytes and lines of a guest that are read in one period at most, and seconds
+#: of it. A line of one byte costs as much time as one of a hundred.
+MAX_RECEIVED, MAX_LINES, PERIOD_S = 65536, 1000, 60.0
 #: Seconds after which a reported pressure is old.
 PRESSURE_MAX_S = 60.0
 
@@ -73,7 +74,7 @@ class GuestStream:
         self._prefix, self._rest = b'\n', b''
         self._next: collections.deque[bytes] = collections.deque(maxlen=1)
         self._repetition = b''
-        self._sent = self._received = 0
+        self._sent = self._received = self._lines = 0
         self._began = clock()
         self._pressure: tuple[float, pressures.Pressure] | None = None
         self._class_requests: collections.deque[
@@ -172,13 +173,15 @@ class GuestStream:
         """Read and parse what the guest has written, up to the limit."""
         now = self._clock()
         if now - self._began >= PERIOD_S:
-            self._began, self._received = now, 0
+            self._began, self._received, self._lines = now, 0, 0
         while self.is_open:
             data = stream.recv(lines.MAX_LINE)
             if data == WOULD_BLOCK:
                 return
             self._received += len(data)
-            if not data or self._received > MAX_RECEIVED:
+            self._lines += data.count(b'\n')
+            if (not data or self._received > MAX_RECEIVED
+                    or self._lines > MAX_LINES):
                 self.is_flooding = bool(data)
                 self._end(stream)
                 return

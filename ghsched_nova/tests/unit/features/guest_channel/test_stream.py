@@ -136,12 +136,13 @@ class GuestStreamTest(base.TestCase):
         self.assertIsNone(guest.pressure)
 
     def test_guest_that_writes_too_much_is_cut_off(self):
-        fake, guest = self.open()
-        fake.incoming = PRESSURE * 10000
-        fake.run()
-        self.assertTrue(guest.is_flooding)
-        self.assertFalse(guest.is_open)
-        self.assertTrue(fake.is_aborted)
+        for flood in (PRESSURE * 10000, b'\n' * (stream.MAX_LINES + 1)):
+            fake, guest = self.open()
+            fake.incoming = flood
+            fake.run()
+            self.assertTrue(guest.is_flooding)
+            self.assertFalse(guest.is_open)
+            self.assertTrue(fake.is_aborted)
 
     def test_guest_that_writes_slowly_is_not_cut_off(self):
         fake, guest = self.open()
