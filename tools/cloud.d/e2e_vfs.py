@@ -27,7 +27,6 @@ from e2e_guest_room import BANDWIDTH
 from e2e_room import main
 from e2e_vfs_bond import VfsBond
 from e2e_vfs_busy import VfsBusy
-from e2e_vfs_race import VfsRace
 from e2e_vfs_room import VfsRoom
 from vnode.lab import VF
 from vnode.lab import VirtualLab
@@ -239,5 +238,5 @@ class Vfs(VfsRoom):
 
 
 if __name__ == '__main__':
-    sys.exit(main((Vfs, VfsBond, VfsBusy, VfsRace),
+    sys.exit(main((Vfs, VfsBond, VfsBusy),
                   VirtualLab(read(), 'e2e-vfs'), sys.argv[1:]))
