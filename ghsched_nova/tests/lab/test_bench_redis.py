@@ -15,7 +15,6 @@
 The figures mean nothing; that they are taken, checked and reported does.
 """
 
-import contextlib
 import os
 from pathlib import Path
 import random
@@ -25,14 +24,11 @@ import subprocess
 
 import fixtures
 
-from ghsched_nova.lab.bench import cli
 from ghsched_nova.lab.bench import machine
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench import scenarios
-from ghsched_nova.lab.bench.scenarios import cloud
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.tests.fixtures.guests import Guests
 from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.tests import base
 
@@ -190,11 +186,6 @@ class RedisDensityTest(BenchTestCase):
         self.assertEqual('density', found.measured.findings[0].name)
         self.assertEqual([], self.ours())
 
-    def test_pinned_servers_with_keys(self):
-        found = self.result('redis-density', port=self.port, **{
-            **self.TINY, 'up_to': 1, 'pin': '0', 'fill': True})
-        self.assertEqual(1, len(self.samples(found, 'throughput')))
-
     def test_a_server_that_can_not_have_its_port(self):
         with socket.socket() as other:
             other.bind(('127.0.0.1', self.port))
@@ -224,26 +215,6 @@ class RedisDensityTest(BenchTestCase):
         self.assertEqual('failed', found.status)
         self.assertIn('not ours', found.reasons[0])
         self.assertIsNone(server.poll())
-
-    def test_guests_of_a_cloud(self):
-        guests = Guests(Path(self.useFixture(fixtures.TempDir()).path), 3)
-        self.useFixture(fixtures.MockPatchObject(
-            cloud, '_connect', lambda _values: guests))
-        self.useFixture(fixtures.MockPatchObject(cloud, '_LOOK', 0.1))
-        found = self.result(
-            'cloud', port=self.port, flavors='small', image='i', network='n',
-            host='local', host_address='127.0.0.1', client_flavor='client',
-            **self.TINY)
-        self.assertEqual(['small', 'small', 'client'], guests.booted)
-        p99 = self.samples(found, 'p99 latency')
-        self.assertEqual({
-            ('host-host',), ('small', '1'), ('small', '2'),
-            ('small', 'guest-host'), ('small', 'guest-guest')}, set(p99))
-        self.assertEqual({2}, set(map(len, p99.values())))
-        self.assertEqual({}, guests.running)
-        # What ends with its connection does so a moment later.
-        machine.wait_until(lambda: not self.ours(), 30,
-                           'something of a guest is left')
 
     def test_load_over_ssh(self):
         if os.geteuid() or not os.path.exists(SSHD):
@@ -291,28 +262,7 @@ class OtherScenariosTest(BenchTestCase):
         self.assertEqual({'MEMCPY', 'DUMB', 'MCBLOCK'}, {
             one.metric.split()[-1] for one in found.measured.series})
 
-    def test_network_over_the_loop(self):
-        if not machine.Machine().which('iperf3'):
-            self.skipTest('iperf3 is not installed')
-        port = free_ports(1)
-        server = subprocess.Popen(['iperf3', '-s', '-p', str(port), '-B',
-                                   '127.0.0.1'], stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.terminate)
-        machine.wait_until(lambda: PrivateSshd._listens(port), 20,
-                           'no iperf3')
-        found = self.result('virt-overhead', parts='iperf3', seconds=1,
-                            runs=1, warm_up=0, iperf_server='127.0.0.1',
-                            iperf_port=port)
-        self.assertEqual(1, len(found.measured.series))
-
     def test_files(self):
         found = self.result('virt-overhead', parts='fio', fio_size=1,
                             seconds=1, runs=1, warm_up=0, fio_direct=False)
         self.assertEqual(4, len(self.samples(found, 'IO operations')))
-
-    def test_list(self):
-        out = self.useFixture(fixtures.StringStream('out')).stream
-        with contextlib.redirect_stdout(out):
-            self.assertEqual(0, cli.main(['list']))
