@@ -49,17 +49,6 @@ class GradientTest(base.TestCase):
         found = self.choose(state, self.small, ways(35))
         self.assertEqual((1,), found.nodes)
 
-    def test_equal_ways_stay_in_their_order(self):
-        state = State(samples.host())
-        for order in (ways(35), ways(35)[::-1]):
-            self.assertEqual(order[0].nodes, self.choose(
-                state, self.small, order).nodes)
-
-    def test_no_way_has_room(self):
-        state = State(samples.host(used={('_NUMA0', BANDWIDTH): 70,
-                                         ('_NUMA1', BANDWIDTH): 70}))
-        self.assertIsNone(self.choose(state, self.small, ways(35)))
-
 
 class RoomTest(base.TestCase):
 

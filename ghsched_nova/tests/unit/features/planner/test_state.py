@@ -16,7 +16,6 @@ import ddt
 from ghsched_nova.tests.unit.features.planner import samples
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner import flavors
-from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.features.planner.state import State
@@ -27,10 +26,8 @@ from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import sample_flavors
 
-#: Word for bursts in messages.
 #: Resource classes of host NUMA nodes that the core and the features have.
 KINDS = sorted({names.MEM_BW_PCT, *resources.BESIDE_BANDWIDTH})
-BURSTS = '% of memory bandwidth as bursts'
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 
@@ -51,23 +48,6 @@ def way(node, wanted):
 
 class PlaceTest(base.TestCase):
 
-    def test_until_an_inventory_is_used_up(self):
-        state, wanted = State(samples.host()), need()
-        for _ in range(2):
-            nodes = state.find_host_nodes(wanted, way(0, wanted))
-            self.assertEqual((0,), nodes)
-            state.place_guest(wanted, way(0, wanted), nodes)
-        self.assertIsNone(state.find_host_nodes(wanted, way(0, wanted)))
-        self.assertEqual((1,), state.find_host_nodes(wanted, way(1, wanted)))
-        self.assertEqual(2, state.guests)
-
-    def test_until_the_cpus_of_the_node_are_gone(self):
-        state, wanted = State(samples.host()), need(vcpus=3)
-        state.place_guest(wanted, way(0, wanted), (0,))
-        self.assertIsNone(state.find_host_nodes(wanted, way(0, wanted)))
-        self.assertEqual([('CPUs', 3, 1, 4)],
-                         state.find_shortages(0, wanted.guest.needs[0]))
-
     def test_cpus_are_not_looked_at_where_they_are_not_known(self):
         state, wanted = State(samples.host(cells=False)), need(vcpus=3)
         state.place_guest(wanted, way(0, wanted), (0,))
@@ -83,15 +63,6 @@ class PlaceTest(base.TestCase):
         for _ in range(2):
             state.place_guest(wanted, free, (1,))
         self.assertEqual((0,), state.find_host_nodes(wanted, free))
-
-    def test_more_of_an_inventory(self):
-        state, wanted = State(samples.host()), need()
-        for _ in range(2):
-            state.place_guest(wanted, way(0, wanted), (0,))
-        grown = state.copy_with_added_units({(1, BANDWIDTH): 20})
-        self.assertEqual(40, grown.get_free_amount((1, BANDWIDTH)))
-        self.assertEqual(20, state.get_free_amount((1, BANDWIDTH)))
-        self.assertEqual(2, grown.guests)
 
 
 @ddt.ddt
@@ -129,63 +100,6 @@ def list_node_shortages(state, asked, node):
     """Return what a host node lacks for the first guest node."""
     return list(fitting.find_node_shortages(
         state.fit_host.nodes[node], asked.demand, 0))
-
-
-class LacksTest(base.TestCase):
-
-    def test_the_host_before_its_nodes(self):
-        state = State(samples.host(groups=1))
-        state.place_guest(need(), way(0, need()), (0,))
-        self.assertEqual(
-            (lack.Lack(None, lack.GROUPS, 0, 1),),
-            limits.list_shortages(state, need()))
-
-    def test_a_combination(self):
-        # VFs are on one node, bandwidth is left on the other.
-        state = State(samples.host(vfs=(4, 0), used={
-            ('_NUMA0', BANDWIDTH): 90}))
-        wanted = need('ghsched:mem_bw_min=40,ghsched:vfs=nic:2,'
-                      'ghsched:vfs_locality=node')
-        self.assertEqual(
-            {lack.Lack(0, lack.BANDWIDTH, 10, 40),
-             lack.Lack(1, 'VFs of nic', 0, 2)},
-            set(limits.list_shortages(state, wanted)))
-
-    @base.needs_features('bursts', 'l3_ways')
-    def test_bursts_and_ways(self):
-        # Nothing is kept for them.
-        self.assertEqual(
-            {(node, BURSTS, 0, 20, 'it has 0 % of its memory bandwidth for '
-              'bursts, 20 needed (ghsched:mem_bw_burst)') for node in (0, 1)},
-            {(one.node, one.resource, one.free, one.needed, one.text)
-             for one in limits.list_shortages(State(samples.host()), need(
-                 'ghsched:mem_bw_burst=20'))})
-        state = State(samples.host(groups=8, bursts={0: 30, 1: 30}))
-        taken = need('ghsched:mem_bw_burst=20')
-        self.assertEqual(
-            6,
-            fitting.count_guests_without_numa_limits(
-                state.fit_host, need('ghsched:mem_bw_burst=10').demand))
-        promised = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
-        self.assertEqual([lack.Lack(
-            0, f'{BURSTS} for one guest', 30, 31,
-            'at most 30 % of memory bandwidth as bursts for one guest, '
-            '31 needed (ghsched:mem_bw_burst)')],
-            list_node_shortages(promised, need('ghsched:mem_bw_burst=31'), 0))
-        self.assertEqual([], list_node_shortages(state, taken, 0))
-
-    @base.needs_features('bursts')
-    def test_promised_bursts_are_usage(self):
-        state = State(samples.host(bursts={0: 30, 1: 30}, promised=60))
-        self.assertIn(limits.InventoryUse(0, BURSTS, 60, 0, 0),
-                      limits.list_inventory_usage(state, {}))
-
-    def test_pooled_is_without_nodes(self):
-        state = State(samples.host(nodes=2))
-        self.assertEqual(
-            3,
-            fitting.count_guests_without_numa_limits(
-                state.fit_host, need('ghsched:mem_bw_min=60').demand))
 
 
 class NeedTest(base.TestCase):
