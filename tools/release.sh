@@ -167,6 +167,6 @@ cp "$WORK"/first/* "$OUTPUT"
     "$OUTPUT/deb"
 [ -z "$RPM" ] || "$PACKAGING/build-rpm.sh" "$OUTPUT/ghsched-$VERSION.tar.gz" \
     "$OUTPUT/rpm"
-(cd "$OUTPUT" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\0' | sort -z |
-    xargs -0 sha256sum > SHA256SUMS && cat SHA256SUMS)
+(cd "$OUTPUT" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\0' |
+    sort -z | xargs -0 sha256sum > SHA256SUMS && cat SHA256SUMS)
 [ -z "$TAG" ] || sign

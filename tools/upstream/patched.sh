@@ -12,8 +12,8 @@
 # under the License.
 
 # The repairs of Nova end by themselves: a copy of the installed Nova gets all
-# patches of this directory. None of the repairs that they make unnecessary may
-# be applied there, and functional tests of moves have to pass.
+# patches of this directory. None of the repairs that they make unnecessary is
+# applied there, and functional tests of moves have to pass.
 #
 # usage: tools/upstream/patched.sh
 
