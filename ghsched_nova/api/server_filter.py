@@ -71,7 +71,8 @@ class Filter:
     """WSGI filter of nova-api that serves ghsched's API requests.
 
     These are the server action ``ghsched``, ``GET /ghsched/REPORT`` of the
-    reports of features, and ``GET /ghsched``, which lists both. All other requests are passed to the next application.
+    reports of features, and ``GET /ghsched``, which lists both. All other
+    requests are passed to the next application.
 
     :param application: next WSGI application in the pipeline.
     """
