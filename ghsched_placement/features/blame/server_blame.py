@@ -27,7 +27,9 @@ class BlameServer(base.Lister):
     suspected guests is capped for a short time, and the effect on the server
     is shown, too. If the server waits for something other than memory, the
     command says so. It takes up to a minute. nova-api must have the filter of
-    ghsched in its api-paste.ini.
+    ghsched in its api-paste.ini. The rule os_compute_api:ghsched:blame of its
+    policy says who may use this; with --prove,
+    os_compute_api:ghsched:blame-prove as well.
     """
 
     nothing = 'No other guest uses memory of its host NUMA nodes.'

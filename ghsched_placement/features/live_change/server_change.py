@@ -27,9 +27,10 @@ from ghsched_placement.osc import client as clients
 class SetServer(base.Lister):
     """Change the memory bandwidth policy of a server without a restart.
 
-    nova-api must have the filter of ghsched in its api-paste.ini. The command
-    "ghsched server set" does not need the filter; it runs on a node with
-    nova-manage.
+    nova-api must have the filter of ghsched in its api-paste.ini. The rule
+    os_compute_api:ghsched:server-set of its policy says who may use this; with
+    --dry-run, os_compute_api:ghsched:dry-run instead. The command "ghsched
+    server set" does not need the filter; it runs on a node with nova-manage.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -58,7 +59,9 @@ class MoveServerNodes(base.Lister):
     Shows the host CPUs of each vCPU before and after the move. If the move is
     not possible, shows the reason: too few free CPUs, too little memory or
     bandwidth on the target nodes, or memory that is pinned. nova-api must have
-    the filter of ghsched in its api-paste.ini.
+    the filter of ghsched in its api-paste.ini. The rule
+    os_compute_api:ghsched:move-nodes of its policy says who may use this; with
+    --dry-run, os_compute_api:ghsched:dry-run as well.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -32,7 +32,8 @@ class ListRefusals(base.Lister):
     nova-scheduler counts the requests that it refuses by flavor, of the 100
     flavors that were refused last. Each host with nova-scheduler has a record
     of its own, and the list has their sum. "rebalance plan --for" finds moves
-    that make room for a flavor.
+    that make room for a flavor. The rule os_compute_api:ghsched:list-refusals
+    of nova-api's policy says who may use this.
     """
 
     nothing = 'No request has been refused.'

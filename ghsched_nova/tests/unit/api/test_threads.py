@@ -10,7 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Objects that nova-api shares among its native threads."""
+"""Policy rules of nova-api: their enforcer is shared by native threads."""
+
+import inspect
+import re
 
 from nova import context
 from nova import exception
@@ -18,10 +21,26 @@ from nova import policy as nova_policy
 
 from ghsched_nova.api import policies
 from ghsched_nova.nova_seams import shared
+from ghsched_placement.features.blame import server_blame
+from ghsched_placement.features.live_change import server_change
+from ghsched_placement.features.refusals import refusals
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
 TARGET = {'project_id': 'p', 'user_id': 'u'}
+
+
+class HelpTest(base.TestCase):
+    """Rules of nova-api in the help of "openstack ghsched"."""
+
+    def test_help_of_a_command_names_each_rule_that_it_needs(self):
+        texts = [inspect.getdoc(command) for command in (
+            server_change.SetServer, server_change.MoveServerNodes,
+            server_blame.BlameServer, refusals.ListRefusals)]
+        for rule in policies.list_rules():
+            self.assertTrue(any(
+                re.search(rf'{rule.name}(?![\w-])', text)
+                for text in texts), rule.name)
 
 
 class EnforcerStressTest(base.TestCase):
