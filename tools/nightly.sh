@@ -133,6 +133,12 @@ part_keys() {
     stage 'live migration with passthrough ports' 15 \
         env GHSCHED_LIVE_MIGRATIONS=1 "$VENV/bin/python" -m stestr \
         --test-path ghsched_nova/tests/functional run test_port_live_migration
+    stage 'random operations on guests with vCPU classes' 120 \
+        env GHSCHED_CLASS_OPERATIONS=1000 \
+        GHSCHED_CLASS_OPERATIONS_SEED="$RANDOM" OS_TEST_TIMEOUT=7000 \
+        "$VENV/bin/python" -m stestr \
+        --test-path ghsched_nova/tests/functional run \
+        test_random_class_operations
     stage 'random live migrations of guests with VFs' 60 \
         env GHSCHED_RANDOM_MIGRATIONS=1000 \
         GHSCHED_RANDOM_MIGRATIONS_SEED="$RANDOM" OS_TEST_TIMEOUT=3500 \

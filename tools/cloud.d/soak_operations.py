@@ -31,7 +31,7 @@ _IMAGE = 'soak-blank'
 #: Nothing on it can be booted, so the firmware halts. To boot Linux without
 #: hardware virtualisation would take most of the time of most steps.
 _DISK = bytes(1 << 20)
-FLAVORS = ('soak30', 'soak60', 'soak-wide')
+FLAVORS = ('soak30', 'soak60', 'soak-wide', 'soak-classes')
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ def prepare(lab: Lab) -> None:
     lab.flavor(FLAVORS[1], hw__numa_nodes=1, ghsched__mem_bw_min=60)
     lab.flavor(FLAVORS[2], vcpus=2, ram=256, hw__numa_nodes=2,
                ghsched__mem_bw_min__at__0=10, ghsched__mem_bw_min__at__1=20)
+    lab.flavor(FLAVORS[3], vcpus=2, ram=256, hw__numa_nodes=1,
+               ghsched__guest_channel='write',
+               ghsched__vcpu_classes='latency:0',
+               ghsched__mem_bw_min__at__latency=20, ghsched__mem_bw_min=10)
 
 
 def _call(name: str) -> Operation:

@@ -14,6 +14,7 @@
 
 import types
 from unittest import mock
+from xml.etree import ElementTree as etree
 
 from ghsched_nova.tests.fixtures import cloud_tools
 from ghsched_placement.audit import audit_host
@@ -74,6 +75,37 @@ class RecordsTest(cloud_tools.CloudToolsTestCase):
             found = self.verdict(findings, facts=facts)
             self.assertIn('the audit does not name: holds shares {1: 60}, '
                           'but its XML says {}', found)
+
+    def judge_classes(self, latency=(20, {11: 'CPU 0/KVM'}),
+                      rest=(10, {12: 'CPU 1/KVM', 13: 'worker'})):
+        """Return what the soak says of a guest with two vCPU classes.
+
+        :param latency: guarantee and threads of the group of one class.
+        """
+        from aio.lab import Group
+        xml = etree.fromstring(
+            '<domain><metadata><p:policy xmlns:p="x"><p:node host="1" min="30"'
+            '/><p:class name="latency" vcpus="1" moved="0"><p:node min="20"/>'
+            '</p:class><p:class name="default" vcpus="0,2" moved="1-2">'
+            '<p:node min="10"/></p:class></p:policy></metadata></domain>')
+        host = self.records._Host(None, {'i': xml}, {'i': {
+            11: 'CPU 0/KVM', 12: 'CPU 1/KVM'}}, [
+                Group(name, {'MBMIN': {0: '0', 1: f'{share}'}}, threads)
+                for name, (share, threads) in {
+                    'g.latency': latency, 'g.default': rest}.items()])
+        return list(self.records._of_group(
+            host, types.SimpleNamespace(instance_name='i'), {1: 30}))
+
+    def test_groups_by_class_that_agree_are_no_disagreement(self):
+        self.assertEqual([], self.judge_classes())
+
+    def test_class_with_wrong_threads_or_values_is_a_disagreement(self):
+        for values, text in (
+                ({'latency': (25, {11: 'CPU 0/KVM'})}, 'has {1: 20}'),
+                ({'latency': (20, {})}, 'class latency are in '),
+                ({'latency': (20, {}), 'rest': (10, {
+                    11: 'CPU 0/KVM', 12: 'CPU 1/KVM'})}, 'in g.default')):
+            self.assertIn(text, self.judge_classes(**values)[0])
 
     def test_finding_that_fix_repairs_is_distinguished(self):
         found, = self.verdict([self.finding('allocation-elsewhere')],

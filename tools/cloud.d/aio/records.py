@@ -39,6 +39,8 @@ from osc_lib import exceptions
 
 _BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
 _DEFAULT_GROUP = 'ghsched-default'
+#: Policy of a guest in the XML of its domain.
+_POLICY = 'metadata/{*}policy'
 #: How groups of other software are named by who makes them here.
 OTHERS = 'somebody-'
 
@@ -58,12 +60,12 @@ class _Host:
     """Records of a host about its guests, read at once.
 
     :param domains: the XML that Nova has defined, by name.
-    :param threads: ids of vCPU threads, by the domain's name.
+    :param threads: names of vCPU threads by their ids, by the domain's name.
     """
 
     lab: Lab
     domains: Mapping[str, ElementTree.Element]
-    threads: Mapping[str, set[int]]
+    threads: Mapping[str, Mapping[int, str]]
     groups: Sequence[Group]
 
     @property
@@ -147,7 +149,7 @@ def _restorable(lab: Lab, consumers: set[str]) -> list[Any]:
 
 def _read(lab: Lab) -> _Host:
     domains = {name: lab.xml_of(name) for name in lab.domains()}
-    return _Host(lab, domains, {name: set(lab.threads_of(name))
+    return _Host(lab, domains, {name: lab.threads_of(name)
                                 for name in domains}, lab.groups())
 
 
@@ -205,14 +207,19 @@ def _policy(host: _Host, server: Any) -> Shares:
     if xml is None:
         return {}
     return {int(node.get('host', -1)): int(node.get('min', 0))
-            for node in xml.iterfind('metadata/{*}policy/{*}node')
+            for node in xml.iterfind(f'{_POLICY}/{{*}}node')
             if int(node.get('min', 0))}
 
 
 def _of_group(host: _Host, server: Any, shares: Shares) -> Iterator[str]:
+    xml = host.domains.get(server.instance_name)
+    if xml is not None and xml.find(f'{_POLICY}/{{*}}class') is not None:
+        yield from _of_classes(host, xml, host.threads.get(
+            server.instance_name, {}))
+        return
     if not shares:
         return
-    mine = host.threads.get(server.instance_name, set())
+    mine = set(host.threads.get(server.instance_name, ()))
     holding = [one for one in host.groups if mine & set(one.threads)]
     if len(holding) != 1 or not mine <= set(holding[0].threads):
         yield f'its vCPUs are in {[one.name for one in holding]}'
@@ -226,6 +233,42 @@ def _of_group(host: _Host, server: Any, shares: Shares) -> Iterator[str]:
     if values != expected and (alone or any(
             values.get(node, 0) < share for node, share in shares.items())):
         yield f'holds shares {shares}, and its group has {values}'
+
+
+def _of_classes(host: _Host, xml: ElementTree.Element,
+                threads: Mapping[int, str]) -> Iterator[str]:
+    """Yield what is wrong with the groups of the vCPU classes of a guest."""
+    thread_of = {int(name.split()[1].partition('/')[0]): thread
+                 for thread, name in threads.items()}
+    nodes = [int(one.get('host', -1))
+             for one in xml.iterfind(f'{_POLICY}/{{*}}node')]
+    for one in xml.iterfind(f'{_POLICY}/{{*}}class'):
+        name, minimums = one.get('name'), [
+            int(node.get('min', 0)) for node in one.iterfind('{*}node')]
+        mine = {thread_of[vcpu] for vcpu in _numbers(
+            one.get('moved', one.get('vcpus', ''))) if vcpu in thread_of}
+        if not minimums or not mine:
+            continue
+        holding = [group for group in host.groups
+                   if mine & set(group.threads)]
+        if len(holding) != 1 or mine != {
+                thread for thread, comm in holding[0].threads.items()
+                if comm.startswith('CPU ')}:
+            yield f'vCPUs of its class {name} are in ' + ', '.join(
+                group.name for group in holding)
+            continue
+        shares = dict(zip(nodes, minimums, strict=True))
+        values = {node: int(value) for node, value
+                  in holding[0].schemata.get('MBMIN', {}).items()}
+        if values != {node: shares.get(node, 0) for node in values}:
+            yield f'its class {name} has {shares}, and its group {values}'
+
+
+def _numbers(text: str) -> set[int]:
+    """Return the numbers of a list such as 0-2,5."""
+    ends = [part.partition('-')[::2] for part in text.split(',') if part]
+    return {number for first, last in ends
+            for number in range(int(first), int(last or first) + 1)}
 
 
 def _is_left(host: _Host, name: str, servers: Sequence[Any]) -> bool:
