@@ -101,6 +101,8 @@ class Guest:
     :param devices: host PCI addresses of its passthrough devices.
     :param project: UUID of its project in Nova; empty if unknown.
     :param flavor: name of its flavor in Nova; empty if unknown.
+    :param requires_irq_bypass: whether its flavor requires that interrupts of
+        its devices reach it without the hypervisor.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Guest:
     devices: tuple[str, ...] = ()
     project: str = ''
     flavor: str = ''
+    requires_irq_bypass: bool = False
 
     @property
     def title(self) -> str:

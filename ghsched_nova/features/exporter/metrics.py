@@ -118,6 +118,12 @@ METRICS = (
         'Flat while they reach the guest without the hypervisor '
         '(``ghsched:irq_bypass``), however many the guest counts.'),
     prometheus.MetricDescription(
+        'ghsched_guest_irq_bypass_required',
+        'Whether the flavor of a guest requires that interrupts of its '
+        'devices reach it without the hypervisor.', _GUEST,
+        details='A sample of guests with ``ghsched:irq_bypass=required``, '
+                'where Nova writes the extra specs into the domain.'),
+    prometheus.MetricDescription(
         'ghsched_guest_exits',
         'Exits of the vCPUs of a guest to the hypervisor.', _GUEST, True,
         'With KVM, where libvirt reports it; 9.0 with QEMU 7.2 does. The same '
@@ -210,6 +216,9 @@ class Collector(registry.Collector):
         if self._source.libvirt is not None:
             yield _single('ghsched_libvirt_up', not problem)
         yield _vfio(self._source.count_vfio_interrupts(), guests)
+        yield make_metric('ghsched_guest_irq_bypass_required', [
+            (_labels(guest), 1) for guest in guests
+            if guest.requires_irq_bypass])
         yield from _vcpu_metrics(self._source.read_vcpu_counters(), guests)
         if found is not None:
             yield from _resctrl_metrics(found, guests)

@@ -32,6 +32,7 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import view
+from ghsched_placement.flavor import keys
 
 #: Seconds after which the policy of a guest is read again: it may be changed
 #: while the guest runs.
@@ -49,6 +50,10 @@ TIMEOUT = 5.0
 #: nanoseconds in which it waited for a CPU of the host.
 _VCPU_COUNTER = re.compile(
     r'vcpu\.[0-9]+\.((?:exits|halt_poll_(?:success|fail)_ns)\.sum|delay)')
+
+#: Extra spec of the flavor, which newer releases of Nova write.
+_IRQ_BYPASS = ('{*}flavor/{*}extraSpecs/{*}extraSpec[@name='
+               f"'{keys.IRQ_BYPASS.extra_spec}']")
 
 Clock = Callable[[], float]
 
@@ -159,7 +164,7 @@ class Libvirt:
             *key,
             policy,
             problem,
-            server=self._read_server_name(domain),
+            **self._read_nova_metadata(domain),
             **self._parse_cells_and_devices(domain),
         )
 
@@ -184,17 +189,20 @@ class Libvirt:
             pass
         return found
 
-    def _read_server_name(self, domain: Any) -> str:
-        """Read the name of a libvirt domain's Nova server.
+    def _read_nova_metadata(self, domain: Any) -> dict[str, Any]:
+        """Return what Nova has written of a guest into its domain.
 
-        The result is empty if the domain was not started by Nova.
+        The result has fields of :class:`view.Guest` by name; it is empty if
+        the domain was not started by Nova.
         """
         text = self._read_metadata_element(domain, NOVA)
         try:
             root = document.parse_element(text) if text else None
         except document.DocumentError:
-            return ''
-        return '' if root is None else root.findtext('{*}name', '').strip()
+            return {}
+        return {} if root is None else {
+            'server': root.findtext('{*}name', '').strip(),
+            'requires_irq_bypass': root.findtext(_IRQ_BYPASS) == keys.REQUIRED}
 
     def _read_metadata_element(
             self, domain: Any, namespace: str) -> str | None:

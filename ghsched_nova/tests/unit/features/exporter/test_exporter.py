@@ -273,6 +273,22 @@ class ScrapeTest(exporter_case.ExporterTestCase):
         self.assertEqual({'device': '0000:18:00.2', **GUEST},
                          samples[0].labels)
 
+    def test_guest_that_requires_direct_interrupts_is_known(self):
+        for value, expected in (('required', [1]), ('preferred', [])):
+            self.serve(self.host('intel', QEMU))
+            self.patch(
+                guest_reader.Libvirt, '_read_metadata_element',
+                lambda _self, _domain, _namespace, value=value: (
+                    '<instance xmlns="x"><name>web</name><flavor name="f">'
+                    '<extraSpecs><extraSpec name="ghsched:irq_bypass">'
+                    f'{value}</extraSpec></extraSpecs></flavor></instance>'
+                    if _namespace == guest_reader.NOVA else None))
+            self.assertEqual(expected, [
+                sample.value
+                for family in metrics.Collector(self.source).collect()
+                for sample in family.samples
+                if sample.name == 'ghsched_guest_irq_bypass_required'])
+
     def test_counters_of_vcpus_that_libvirt_reports(self):
         """The names are those of libvirt 9.0 with QEMU 7.2 under KVM."""
         self.serve(self.host('intel', QEMU))
