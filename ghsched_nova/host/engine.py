@@ -166,10 +166,8 @@ class HostEngine(host_facts.HostFacts):
                 guest, running, host, self.section)
                 for guest in desired.make_desired_groups(host, running))
             report = self.apply(self.root, run_path, model.Wanted(
-                guests, (running.domain,), others=host.unused_domain_values,
-                all_threads=all_threads, tolerance=host.tolerance,
-                staged=host.dialect.staged, bounded=host.initial_guarantees,
-                writes=host.values_to_write))
+                guests, (running.domain,), all_threads=all_threads,
+                **host.plan_facts))
         report_log.log_actions(report)
         for problem in report.problems:
             raise fs.GroupError(problem.reason, str(self.root / problem.group))
@@ -207,15 +205,10 @@ class HostEngine(host_facts.HostFacts):
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
             frozenset(filter(naming.is_guest_group, old_groups)),
-            host.unused_domain_values if host else {},
-            self.all_threads, bool(self.section.control_devices),
-            host.spare_monitors if host else 0,
-            host.monitors_per_group if host else 0,
-            host.tolerance if host else {},
-            host.values_to_write if host else {},
-            bool(host and host.dialect.staged),
-            host.initial_guarantees if host else {},
-            cache=self._get_cache(host, guests)), list(dict.fromkeys(problems))
+            all_threads=self.all_threads,
+            devices=bool(self.section.control_devices),
+            cache=self._get_cache(host, guests),
+            **host.plan_facts if host else {}), list(dict.fromkeys(problems))
 
     def _get_cache(self, host: resctrl_host.ResctrlHost | None,
                    guests: Iterable[model.Guest]) -> Cache | None:

@@ -31,6 +31,7 @@ from fractions import Fraction
 import math
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 from typing import Literal
 
 from ghsched_nova.resctrl import cache_facts
@@ -243,18 +244,19 @@ class ResctrlHost:
                                   self.dialect.own_rmids)
 
     @property
-    def spare_monitors(self) -> int:
-        """Number of monitoring groups that can exist within control groups.
+    def plan_facts(self) -> dict[str, Any]:
+        """Facts of the host for plans, by field of :class:`model.Wanted`.
 
         A monitoring group needs a monitoring id (RMID) of its own. Each
         possible control group needs one, too, so only the remaining ids count.
         """
-        return self.ids.spare_monitors if self.monitored else 0
-
-    @property
-    def monitors_per_group(self) -> int:
-        """Maximum number of monitoring groups within one control group."""
-        return self.ids.monitors_per_group if self.monitored else 0
+        ids = self.ids if self.monitored else None
+        return {'others': self.unused_domain_values,
+                'tolerance': self.tolerance, 'writes': self.values_to_write,
+                'staged': self.dialect.staged,
+                'bounded': self.initial_guarantees,
+                'monitors': ids.spare_monitors if ids else 0,
+                'monitors_per_group': ids.monitors_per_group if ids else 0}
 
     def capabilities(self) -> frozenset[str]:
         """Return the bandwidth and cache controls that this host has.

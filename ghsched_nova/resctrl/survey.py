@@ -69,9 +69,7 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
         files, root, members, names, groups, known.threads,
         _make_guest_processes(wanted, run_path, proc))
     for name in unread:
-        group = _read_group(files, root / name, has_values=False)
-        groups[name] = replace(group, vcpu_threads=tasks.select_vcpu_threads(
-            group.tasks, proc))
+        groups[name] = _read_unused_group(files, root / name, proc)
     running = (guest_processes.list_running_domains(run_path, proc)
                if unread else known.processes)
     return model.Actual(
@@ -236,3 +234,9 @@ def _count_other_monitors(files: fs.Files, root: Path,
                 for one in inside
             )
     return counts
+
+
+def _read_unused_group(files: fs.Files, path: Path, proc: Path) -> model.Group:
+    group = _read_group(files, path, has_values=False)
+    return replace(group, vcpu_threads=tasks.select_vcpu_threads(
+        group.tasks, proc))

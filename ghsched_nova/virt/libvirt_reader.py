@@ -147,54 +147,30 @@ def get_libvirt_version(host: Any) -> tuple[int, ...]:
 def detect_features(host: Any) -> LibvirtFeatures:
     """Return which optional features the host's libvirt supports.
 
-    A feature is detected only if the configuration does not set it.
+    A feature is detected only if the configuration does not set it. These are
+    openEuler's memorytune attributes (``min_bandwidth``, ``hardlimit`` and
+    ``priority``), QEMU processes as a whole in a resctrl group (libvirt 12.8
+    and later; asked only if ``[ghsched]control_threads`` is ``all``), and a
+    device's element ``<numa node='N'/>``, which shows the guest its node.
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     """
+    section = shared.config().ghsched
+    attributes, renderer = (section.memorytune_attributes,
+                            section.device_numa_renderer)
     return LibvirtFeatures(
-        extended=_supports_memorytune_attributes(host),
-        process_groups=_creates_process_groups(host),
-        numa_element=_supports_numa_element(host))
-
-
-def _supports_memorytune_attributes(host: Any) -> bool:
-    """Return whether libvirt supports openEuler's memorytune attributes.
-
-    These are ``min_bandwidth``, ``hardlimit`` and ``priority``, which upstream
-    libvirt lacks.
-    """
-    choice = shared.config().ghsched.memorytune_attributes
-    if choice != 'auto':
-        return bool(choice == 'extended')
-    return _keeps_element_after_define(
-        host, memorytune.make_memorytune_probe_xml(),
-        memorytune.keeps_extended_attributes)
-
-
-def _creates_process_groups(host: Any) -> bool:
-    """Return whether libvirt can put a whole QEMU process in a resctrl group.
-
-    libvirt before 12.8 can put only the vCPU threads of the process in the
-    group. libvirt is asked only if ``[ghsched]control_threads`` is ``all``;
-    otherwise the result is False.
-    """
-    if shared.config().ghsched.control_threads != 'all':
-        return False
-    return _keeps_element_after_define(
-        host, memorytune.make_process_group_probe_xml(),
-        memorytune.keeps_process_group)
-
-
-def _supports_numa_element(host: Any) -> bool:
-    """Return whether libvirt supports a device's element ``<numa node='N'/>``.
-
-    The element shows the guest the device on one of its NUMA nodes.
-    """
-    choice = shared.config().ghsched.device_numa_renderer
-    if choice != 'auto':
-        return bool(choice == 'element')
-    return _keeps_element_after_define(host, device_numa.make_numa_probe_xml(),
-                                       device_numa.keeps_numa_element)
+        extended=attributes == 'extended' or attributes == 'auto'
+        and _keeps_element_after_define(
+            host, memorytune.make_memorytune_probe_xml(),
+            memorytune.keeps_extended_attributes),
+        process_groups=section.control_threads == 'all'
+        and _keeps_element_after_define(
+            host, memorytune.make_process_group_probe_xml(),
+            memorytune.keeps_process_group),
+        numa_element=renderer == 'element' or renderer == 'auto'
+        and _keeps_element_after_define(
+            host, device_numa.make_numa_probe_xml(),
+            device_numa.keeps_numa_element))
 
 
 def _keeps_element_after_define(host: Any, xml: str,

@@ -161,8 +161,9 @@ class MachinesTest(base.TestCase):
         for machine in ('arm-mainline-7.1', 'nvidia-grace-l3'):
             host = captured.read_machine(machine)
             self.assertFalse(host.monitored)
-            self.assertEqual((0, 0), (host.spare_monitors,
-                                      host.monitors_per_group))
+            self.assertEqual(
+                (0, 0), (host.plan_facts['monitors'],
+                         host.plan_facts['monitors_per_group']))
             self.assertNotIn('MEM_BW_MONITOR', host.capabilities())
 
     def test_counters_that_are_assigned(self):
@@ -416,7 +417,7 @@ class ChangedTest(base.TestCase):
         self.assertFalse(host.monitored)
         # Each group takes an id all the same.
         self.assertEqual(224, host.num_rmids)
-        self.assertEqual(0, host.spare_monitors)
+        self.assertEqual(0, host.plan_facts['monitors'])
 
     def test_the_root_groups_least_priority_is_the_default(self):
         self._take('unknown-lines')

@@ -78,8 +78,8 @@ class SharingWorld(world.World):
                     self.host,
                     resolve.resolve_settings(self.host, held, [node])),
             )
-        more.setdefault('monitors', self.host.spare_monitors)
-        more.setdefault('monitors_per_group', self.host.monitors_per_group)
+        for name in ('monitors', 'monitors_per_group'):
+            more.setdefault(name, self.host.plan_facts[name])
         return super().wanted(without, **more)
 
     def read_value(self, group, line='MB', domain=0):
@@ -241,7 +241,7 @@ class MonitorTest(SharingTestCase):
         self.world = self.new_world('intel')
         host, model = self.world.host, self.world.model
         model.mkdir('/pqos')
-        for number in range(host.spare_monitors - 1):
+        for number in range(host.plan_facts['monitors'] - 1):
             model.mkdir(f'/{"pqos/" * (number % 2)}mon_groups/{number}')
         self.settled()
         group = self.world.guests[0].group
@@ -264,9 +264,10 @@ class MonitorTest(SharingTestCase):
             self.world = self.new_world(dialect, guests=5)
             self.settled()
             count = len(self.world.monitors(self.world.guests[0].group))
+            facts = self.world.host.plan_facts
             self.assertEqual(
-                min(5, self.world.host.spare_monitors,
-                    self.world.host.monitors_per_group), count, dialect)
+                min(5, facts['monitors'], facts['monitors_per_group']), count,
+                dialect)
             # Each control group that may come has its monitor left.
             while len(self.world.groups()) < self.world.host.num_closids - 1:
                 self.world.model.mkdir(f'/more{len(self.world.groups())}')
