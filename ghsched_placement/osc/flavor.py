@@ -408,16 +408,22 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
         OWNER_NOVA.
     """
     policy, guest = parse_flavor_specs(size, extra_specs)
-    own, shared = (make_candidates_query(size, extra_specs, accounting,
-                                         needs_owner_trait, is_sharing)
-                   for is_sharing in (False, True))
-    fallback = tuple(make_fallback_query(size, extra_specs, accounting,
-                                         needs_owner_trait, is_sharing)
-                     for is_sharing in (False, True))
+    flavor = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
+                          size.disk_gb, size.swap_mb, extra_specs)
+    shared_cpus = query.make_shared_cpu_flavor(flavor)
+
+    def ask(asked: query.Flavor) -> tuple[Query, Query]:
+        own, shared = (tuple(query.make_candidates_query(
+            asked, request.build_request(policy, accounting,
+                                         joining=is_sharing),
+            needs_owner_trait)) for is_sharing in (False, True))
+        return own, shared
+    own, shared = ask(flavor)
+    fallback = ask(shared_cpus) if shared_cpus else None
     return Requirements(
-        guest_demand.make_guest_demand(policy, guest, own, classes,
-                                       accounting, fallback[0]), own, shared,
-        (fallback[0], fallback[1]) if fallback[0] and fallback[1] else None)
+        guest_demand.make_guest_demand(
+            policy, guest, own, classes, accounting, fallback and fallback[0]),
+        own, shared, fallback)
 
 
 def guess_vf_classes(policy: policies.GuestPolicy,
@@ -432,50 +438,6 @@ def guess_vf_classes(policy: policies.GuestPolicy,
         return {}
     return {vfs.alias: next(iter(classes), f'the alias {vfs.alias}')
             for vfs in policy.vfs}
-
-
-def make_candidates_query(
-        size: Size, extra_specs: Mapping[str, str],
-        accounting: policies.Accounting, needs_owner_trait: bool,
-        is_sharing: bool = False) -> Query:
-    """Return nova-scheduler's allocation candidates query for a flavor.
-
-    :param accounting: whether Placement counts the guarantee (``min``) or the
-        cap (``max``) of bandwidth.
-    :param needs_owner_trait: whether nova-scheduler requires the trait
-        OWNER_NOVA.
-    :param is_sharing: whether the guest shares a control group with other
-        guests.
-    """
-    policy, wanted = _parse_query_flavor(size, extra_specs)
-    return tuple(query.make_candidates_query(wanted, request.build_request(
-        policy, accounting, joining=is_sharing), needs_owner_trait))
-
-
-def make_fallback_query(
-        size: Size, extra_specs: Mapping[str, str],
-        accounting: policies.Accounting, needs_owner_trait: bool,
-        is_sharing: bool = False) -> Query | None:
-    """Return nova-scheduler's query for hosts that report no PCPU.
-
-    The parameters are those of :func:`make_candidates_query`.
-
-    :returns: None if Nova sends no such query for the flavor.
-    """
-    policy, wanted = _parse_query_flavor(size, extra_specs)
-    shared = query.make_shared_cpu_flavor(wanted)
-    if shared is None:
-        return None
-    return tuple(query.make_candidates_query(shared, request.build_request(
-        policy, accounting, joining=is_sharing), needs_owner_trait))
-
-
-def _parse_query_flavor(size: Size, extra_specs: Mapping[str, str]
-                        ) -> tuple[policies.GuestPolicy, query.Flavor]:
-    policy, guest = parse_flavor_specs(size, extra_specs)
-    return policy, query.Flavor(
-        guest.shared, guest.pcpus, guest.memory_mb, size.disk_gb,
-        size.swap_mb, extra_specs)
 
 
 def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:

@@ -26,7 +26,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from collections.abc import Set
 from collections import Counter
 from dataclasses import dataclass
 import datetime
@@ -278,7 +277,6 @@ class CloudCache:
         self._read_hosts(stale[:HOSTS_READ], trees, nodes, now)
         self._changed &= {_get_compute_node_name(trees[root])
                           for root in stale[HOSTS_READ:]}
-        self._drop_outdated_flavor_checks({*stale[:HOSTS_READ]})
         self._groups = flavor_capacity.group_equal_hosts(
             entry.host for entry in self._entries.values())
         away = self._client.list_unavailable_nodes(nodes)
@@ -358,18 +356,6 @@ class CloudCache:
             self._entries[host.uuid] = _Entry(
                 host, _map_generations(trees[host.uuid]), now)
 
-    def _drop_outdated_flavor_checks(self, read_again: Set[str]) -> None:
-        """Drop the cached number of fitting guests of changed hosts.
-
-        These are hosts that no longer exist or were read again.
-
-        :param read_again: UUIDs of the compute nodes that were read again.
-        """
-        for verdicts in self._verdicts.values():
-            for root in [*verdicts.by_host]:
-                if root in read_again or root not in self._entries:
-                    del verdicts.by_host[root]
-
     def _yield_flavor_capacities(self, unavailable: Mapping[str, str]
                                  ) -> Iterator[flavor_capacity.FlavorCapacity]:
         """Yield how many guests of each watched flavor fit into the cloud.
@@ -416,16 +402,19 @@ class CloudCache:
             yield flavors.make_host_refusal(
                 self._entries[root].host, unavailable[root]), 1
         demands = [one.demand for one in known.requirements]
+        for root in known.by_host.keys() - self._entries.keys():
+            del known.by_host[root]
         for group in self._groups:
             roots = [host.uuid for host in group
                      if host.uuid not in unavailable]
-            verdict = next((known.by_host[root] for root in roots
-                            if root in known.by_host), None)
-            if roots and verdict is None:
-                verdict = fitting.count_guests(group[0], demands)
-            if verdict:
-                known.by_host.update(dict.fromkeys(roots, verdict))
-                yield verdict, len(roots)
+            counted = next((known.by_host[host.uuid] for host in group
+                            if host.uuid in known.by_host
+                            and known.by_host[host.uuid][0] is host), None)
+            if counted is None:
+                counted = group[0], fitting.count_guests(group[0], demands)
+            known.by_host.update((host.uuid, (host, counted[1]))
+                                 for host in group)
+            yield counted[1], len(roots)
 
     def _make_flavor_requirements(
             self, record: Mapping[str, Any] | None,
@@ -455,11 +444,12 @@ class _Verdicts:
 
     :param requirements: requirements of the flavor for each number of guest
         NUMA nodes.
-    :param by_host: result by UUID of the compute node.
+    :param by_host: the host as it was counted, and the result, by UUID of the
+        compute node.
     """
 
     requirements: Sequence[flavors.Requirements]
-    by_host: dict[str, fitting.Verdict]
+    by_host: dict[str, tuple[capacity.Host, fitting.Verdict]]
 
 
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:

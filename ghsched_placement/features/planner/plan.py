@@ -257,12 +257,10 @@ def _plan_flavor(offers: Offers, need: needs.Need,
     progress(0.0, f'flavor {need.flavor.name}')
     states = [State(group.host) for group in groups]
     fill.fill_each_host_with_flavor(offers, need, states)
-    bought = (count_additional_guests(offers, need, states, progress)
-              if settings.more else [()] * len(states))
     found = tuple(
-        _make_host_plan(state, group.names, need, bought[number], True)
-        for number, (state, group) in enumerate(zip(states, groups,
-                                                    strict=True)))
+        _make_host_plan(state, group.names, need, count_additional_guests(
+            state, need) if settings.more else (), True)
+        for state, group in zip(states, groups, strict=True))
     return FlavorPlan(need.flavor, sum(host.guests * len(host.hosts)
                                        for host in found), found)
 

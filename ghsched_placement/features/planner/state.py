@@ -55,16 +55,12 @@ class GuestPlacement:
 class State:
     """Host with the resources that guests placed by a plan use on it.
 
-    :param more: amounts added to inventories of the host, to find out how many
-        more guests would fit.
     :ivar taken: amount that the placed guests use of each inventory.
     :ivar by_flavor: number of placed guests by flavor name.
     """
 
-    def __init__(self, host: Host,
-                 more: Mapping[Slot, int] | None = None) -> None:
+    def __init__(self, host: Host) -> None:
         self.host = host
-        self.more = dict(more or {})
         self.by_flavor: dict[str, int] = {}
         self.taken: dict[Slot, int] = {}
         self._rooms = {cell.node: cell for cell in host.cells}
@@ -81,20 +77,6 @@ class State:
         """Number of guests placed on the host so far."""
         return sum(self.by_flavor.values())
 
-    def copy_with_added_units(self, more: Mapping[Slot, int]) -> 'State':
-        """Return a copy of the host's state with larger inventories.
-
-        The planner uses the copy to find out how many more guests would fit.
-
-        :param more: number of units to add to each inventory.
-        """
-        other = State(self.host, more)
-        other.by_flavor = dict(self.by_flavor)
-        other._rooms = dict(self._rooms)
-        for slot, amount in self.taken.items():
-            other._take_amount(slot, amount)
-        return other
-
     def make_comparison_key(self) -> Any:
         """Return a key that is equal for equal usages of a host's resources.
 
@@ -104,17 +86,11 @@ class State:
                 frozenset(self._rooms.values()))
 
     def get_inventory_record(self, slot: Slot) -> tree.Inventory:
-        """Return an inventory record, enlarged by the units added in a plan.
-
-        The record has the form of Placement's API. Units are added by
-        :meth:`copy_with_added_units`.
+        """Return an inventory record in the form of Placement's API.
 
         :param slot: index of the provider, and resource class.
         """
-        record = self.host.providers[slot[0]].inventories[slot[1]]
-        more = self.more.get(slot, 0)
-        return {**record, 'total': record['total'] + more,
-                'max_unit': record['max_unit'] + more} if more else record
+        return self.host.providers[slot[0]].inventories[slot[1]]
 
     def get_free_amount(self, slot: Slot) -> int:
         """Return the free amount of an inventory; 0 if it does not exist.
@@ -168,16 +144,25 @@ class State:
     def fit_host(self) -> capacity.Host:
         """The host and what is in use of it, as the fit counts them."""
         if self._fit_host is None:
-            self._fit_host = capacity.build_described_host([
-                replace(provider, inventories={
-                    name: self.get_inventory_record((place, name))
-                    for name in provider.inventories}, used={
-                        name: provider.used.get(name, 0)
-                        + self.taken.get((place, name), 0)
-                        for name in provider.inventories})
-                for place, provider in enumerate(self.host.providers)],
-                self._rooms, self.host.unstated)
+            self._fit_host = self.make_fit_host({})
         return self._fit_host
+
+    def make_fit_host(self, more: Mapping[Slot, int]) -> capacity.Host:
+        """Return the host and what is in use of it, as the fit counts them.
+
+        :param more: amounts to add to inventories of the host.
+        """
+        return capacity.build_described_host([
+            replace(provider, inventories={
+                name: {**record, 'total': record['total'] + added,
+                       'max_unit': record['max_unit'] + added}
+                for name, record in provider.inventories.items()
+                for added in (more.get((place, name), 0),)}, used={
+                    name: provider.used.get(name, 0)
+                    + self.taken.get((place, name), 0)
+                    for name in provider.inventories})
+            for place, provider in enumerate(self.host.providers)],
+            self._rooms, self.host.unstated)
 
     def find_needed_nodes(self, need: Need) -> frozenset[int]:
         """Return the host nodes without which fewer other guests would fit.

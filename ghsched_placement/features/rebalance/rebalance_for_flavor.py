@@ -29,7 +29,6 @@ from ghsched_placement.features.rebalance.move_plan import Move
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
-from ghsched_placement.fit import guest_demand
 from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
@@ -220,14 +219,9 @@ class _FlavorParser:
             self, size: flavors.Size,
             extra_specs: Mapping[str, str]) -> GuestDemand:
         """Return the resources that a server of a flavor needs from a host."""
-        policy, guest = flavors.parse_flavor_specs(size, extra_specs)
-        own, fallback = (make_query(size, extra_specs, self._accounting,
-                                    self._owned) for make_query in (
-            flavors.make_candidates_query, flavors.make_fallback_query))
-        return guest_demand.make_guest_demand(
-            policy, guest, own or (),
-            flavors.guess_vf_classes(policy, self._hosts), self._accounting,
-            fallback)
+        return flavors.list_requirements(
+            size, extra_specs, self._hosts, {}, self._accounting,
+            self._owned)[0].demand
 
 
 def _make_movable_guest(client: clients.Client, parser: _FlavorParser,

@@ -73,7 +73,9 @@ def draw(number, nodes=16, scale=1):
     if len(kinds) > 1:
         kinds = [model.NodeNeed(kind.amounts, kind.memory, kind.pages[:1],
                                 kind.traits) for kind in kinds]
-    count = chance.randint(1, 4)
+    # One in ten has up to as many nodes as the largest host.
+    count = (chance.randint(1, 4) if chance.random() < .9
+             else chance.randint(5, nodes))
     need = model.Need(
         tuple(chance.choice(few) for few in ((0, 1, 8), (0, 0, 1))),
         tuple(chance.choice(kinds) for _node in range(count)))

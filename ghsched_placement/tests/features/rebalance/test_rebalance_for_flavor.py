@@ -46,7 +46,7 @@ class QuestionTest(base.TestCase):
     def test_flavor_that_no_moves_help_has_what_is_missing(self):
         question = self.question(90, used=(70, 70))
         self.assertEqual((), question.plan_moves())
-        self.assertIn('(0 of 1 fit). a: NUMA node 0 cannot take guest NUMA '
+        self.assertIn('(0 of 1 fit). a: NUMA nodes 0-1 cannot take guest NUMA '
                       'node 0: 30 % of memory bandwidth free, 90 needed',
                       question.explain_no_moves())
 

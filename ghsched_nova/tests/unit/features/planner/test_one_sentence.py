@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One reason with the same figures, whoever is asked why a guest fits nowhere.
+"""The reasons of a refusal are the same, with the same figures, for all.
 
 ``flavor check``, ``plan``, ``explain`` and the fault of a server are asked
 about random hosts and flavors. GHSCHED_SAMPLE=all compares more than 500
@@ -222,7 +222,7 @@ class OneSentenceTest(base.TestCase):
                 self.compare_fault(number, question, verdict, one)
 
     def compare_plan(self, number, verdict, lacks):
-        """What plan lists by node is in the sentences of flavor check."""
+        """The lacks of plan, by node, are in the sentences of flavor check."""
         if any(one.resource == lack.COMBINATION
                for one in (*lacks, *verdict.lacks)):
             return
