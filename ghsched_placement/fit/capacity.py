@@ -21,6 +21,7 @@ from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -169,6 +170,8 @@ class Node:
         nearest node with CPUs; else empty.
     :param unstated: key of the host file that would give the amount of a
         resource class, for each class that the file does not give.
+    :param near: free VFs of the node's socket by resource class; empty if the
+        socket is not known.
     """
 
     number: int | None
@@ -180,6 +183,7 @@ class Node:
     stocks: Mapping[str, InventoryUsage] = field(default_factory=dict)
     nearest: str = ''
     unstated: Mapping[str, str] = field(default_factory=dict)
+    near: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bandwidth(self) -> InventoryUsage | None:
@@ -206,11 +210,12 @@ class Node:
         """Return the free amounts of this node, by position.
 
         They are those of :data:`NODE_CLASSES`, of
-        :data:`ghsched_placement.fit.room.RESOURCES`, of pages by size, and of
-        VFs.
+        :data:`ghsched_placement.fit.room.RESOURCES`, of pages by size, of VFs,
+        and of VFs of the socket.
         """
         free, most = rooms.read_free_amounts(self.room, table.sizes)
-        vfs = tuple(map(self.count_free_vfs, table.vfs))
+        vfs = (*map(self.count_free_vfs, table.vfs),
+               *(self.near.get(name, model.UNCOUNTED) for name in table.vfs))
         stocks = [self.stocks.get(name, _NO_STOCK) for name in NODE_CLASSES]
         units = _make_units(stocks)
         ones = (1,) * (len(vfs) + len(free))
@@ -342,8 +347,19 @@ def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
     """
     known: dict[int | None, NodeCapacity] = {
         capacity.node: capacity for capacity in capacities}
+    near: dict[int, Counter[str]] = {}
+    sockets = {number: room.socket for number, room in known.items()}
+    for node in host.nodes:
+        socket = sockets.get(node.number)
+        if socket is not None:
+            free = near.setdefault(socket, Counter(dict.fromkeys(
+                (pf.resource_class for pf in host.pfs), 0)))
+            for pf in node.pfs:
+                free[pf.resource_class] += pf.stock.free
     return replace(host, nodes=tuple(
-        replace(node, room=known.get(node.number)) for node in host.nodes))
+        replace(node, room=known.get(node.number),
+                near=near.get(socket, {}) if socket is not None else {})
+        for node in host.nodes for socket in (sockets.get(node.number),)))
 
 
 def make_node_shape(host: Host) -> Hashable:

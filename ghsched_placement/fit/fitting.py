@@ -372,12 +372,13 @@ def find_node_shortages(node: capacity.Node, demand: GuestDemand,
             yield from _find_inventory_shortages(
                 name, node.stocks.get(name), amounts[name], node.number)
     items = [*demand.find_shortages(node.room, guest_node)]
-    vfs = (demand.count_vfs(guest_node)
-           if demand.policy.vfs_locality == 'node' else {})
+    locality = demand.policy.vfs_locality
+    vfs = {} if locality == 'any' else demand.count_vfs(guest_node)
     lacks = [lack.find_resource_shortage(*item, node=node.number)
              for item in items]
     lacks += [lack.find_resource_shortage(
-        demand.describe_vfs(name), need, node.count_free_vfs(name),
+        demand.describe_vfs(name), need, node.count_free_vfs(name)
+        if locality == 'node' else node.near.get(name, need),
         node=node.number) for name, need in sorted(vfs.items())]
     yield from filter(None, lacks)
 

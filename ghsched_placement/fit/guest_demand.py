@@ -167,16 +167,16 @@ class GuestDemand:
 
     def _read_node_need(self, guest_node: int, table: capacity.Table,
                         shares_group: bool) -> model.NodeNeed:
-        amounts = self.get_node_amounts(guest_node)
-        vfs = (self.count_vfs(guest_node)
-               if self.policy.vfs_locality == 'node' else {})
+        amounts, vfs = (self.get_node_amounts(guest_node),
+                        self.count_vfs(guest_node))
         found = room.make_need(
             self.needs[guest_node] if self.needs else GuestNode(),
             table.sizes, self.page_size if self.needs else None,
             tuple(amounts.get(name, 0) for name in capacity.NODE_CLASSES))
         return replace(
-            found, amounts=(*found.amounts, *(vfs.get(name, 0)
-                                              for name in table.vfs)),
+            found, amounts=(*found.amounts, *(
+                vfs.get(name, 0) if self.policy.vfs_locality == locality else 0
+                for locality in ('node', 'socket') for name in table.vfs)),
             traits=self.sharing_traits.get(guest_node, frozenset())
             if shares_group else frozenset())
 
@@ -207,7 +207,7 @@ class GuestDemand:
              *(lack.WORDS.get(name, name) for name in table.classes),
              *self._list_missing_classes(host)[:1]),
             (*(lack.WORDS[name] for name in capacity.NODE_CLASSES),
-             *room.name_resources(table.sizes, self.page_size), *vfs,
+             *room.name_resources(table.sizes, self.page_size), *vfs, *vfs,
              # model.TOO_FEW_NODES, model.TRAIT
              lack.NUMA_NODES, lack.GROUPS))
 

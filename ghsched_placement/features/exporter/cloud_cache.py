@@ -401,20 +401,11 @@ class CloudCache:
         for root in unavailable.keys() & self._entries.keys():
             yield flavors.make_host_refusal(
                 self._entries[root].host, unavailable[root]), 1
-        demands = [one.demand for one in known.requirements]
         for root in known.by_host.keys() - self._entries.keys():
             del known.by_host[root]
         for group in self._groups:
-            roots = [host.uuid for host in group
-                     if host.uuid not in unavailable]
-            counted = next((known.by_host[host.uuid] for host in group
-                            if host.uuid in known.by_host
-                            and known.by_host[host.uuid][0] is host), None)
-            if counted is None:
-                counted = group[0], fitting.count_guests(group[0], demands)
-            known.by_host.update((host.uuid, (host, counted[1]))
-                                 for host in group)
-            yield counted[1], len(roots)
+            yield known.count_guests(group), sum(
+                host.uuid not in unavailable for host in group)
 
     def _make_flavor_requirements(
             self, record: Mapping[str, Any] | None,
@@ -450,6 +441,16 @@ class _Verdicts:
 
     requirements: Sequence[flavors.Requirements]
     by_host: dict[str, tuple[capacity.Host, fitting.Verdict]]
+
+    def count_guests(self, group: flavor_capacity.EqualHosts
+                     ) -> fitting.Verdict:
+        """Return how many guests fit on each of equal hosts."""
+        found = next((verdict for host in group for counted, verdict in (
+            self.by_host.get(host.uuid, (None, None)),)
+            if counted is host and verdict), None) or fitting.count_guests(
+                group[0], [one.demand for one in self.requirements])
+        self.by_host.update((host.uuid, (host, found)) for host in group)
+        return found
 
 
 def _make_flavor_refusal(reason: str) -> fitting.Verdict:
