@@ -100,8 +100,6 @@ class Search:
     :ivar attempts: number of hosts that were proposed.
     :ivar states: host states of the hosts proposed last, by UUID.
     :ivar asked: whether Nova has asked for allocation candidates.
-    :ivar derived: report and Placement query of each host whose candidates
-        were derived from those of another host, by UUID.
     """
 
     spec: Any
@@ -111,8 +109,6 @@ class Search:
     attempts: int = 0
     states: dict[str, Any] = field(default_factory=dict)
     asked: bool = False
-    derived: dict[str, tuple[HostReport, 'Query']] = field(
-        default_factory=dict)
     servers: int = 1
 
     @property
@@ -425,7 +421,6 @@ class _CandidateCollector:
         derived = (derived_candidates.derive_candidates(template, view)
                    if template is not None else [])
         if derived:
-            search.derived[row.uuid] = row, self._query
             self._add_candidates(view, derived, _summarize_free_amounts(view))
         elif self._hosts < search.wanted_hosts:
             found, summaries = _query_and_record_candidates(
@@ -485,20 +480,6 @@ def _query_and_record_candidates(
     else:
         index.add_refusals([row.uuid], search.need, time.monotonic())
     return found, summaries
-
-
-def correct_derived_host(search: Search, index: Index, client: Any,
-                         context: Any, request: Mapping[str, Any]) -> None:
-    """Read the free amounts of a host if its derived candidate was refused.
-
-    Otherwise the same candidate would be derived for the next request.
-
-    :param request: allocation candidate that Placement has refused.
-    """
-    for uuid in search.derived.keys() & request['allocations'].keys():
-        row, query = search.derived.pop(uuid)
-        _query_and_record_candidates(search, index, client, context, query,
-                                     row)
 
 
 def _query_host_candidates(client: Any, context: Any, query: Query,

@@ -222,18 +222,19 @@ class IndexedScheduler:
                           'index of hosts; searching all hosts instead')
             raise index_search.UnsupportedByIndex(repr(error)) from error
 
-    def correct_refused_host(self, client: Any, context: Any,
-                             request: Any) -> None:
-        """Update the index if Placement has refused a derived candidate.
+    def record_refused_claim(self, request: Any) -> None:
+        """Record that Placement has refused an allocation candidate.
 
-        Errors are logged.
+        Its host is not proposed for equal requests for up to one minute, so
+        that the same candidate is not derived again. Errors are logged.
 
         :param request: the allocation candidate.
         """
-        if self.current_search is not None:
-            with _logging_errors('cannot correct a host'):
-                index_search.correct_derived_host(
-                    self.current_search, self.index, client, context, request)
+        search = self.current_search
+        if search is not None:
+            with _logging_errors('cannot record a refused claim'):
+                self.index.add_refusals(request['allocations'], search.need,
+                                        time.monotonic())
 
     def subtract_placed_guests(self, selections: Any, servers: Sequence[str],
                                need: Need) -> None:

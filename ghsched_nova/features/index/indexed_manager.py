@@ -43,12 +43,11 @@ class IndexClient:
 
     def claim_resources(self, context: Any, consumer: str, request: Any,
                         *args: Any, **kwargs: Any) -> bool:
-        """Claim a server's resources; update the index if that fails."""
+        """Claim a server's resources; record a refusal in the index."""
         claimed = self._client.claim_resources(context, consumer, request,
                                                *args, **kwargs)
         if not claimed:
-            self._scheduler.correct_refused_host(self._client, context,
-                                                 request)
+            self._scheduler.record_refused_claim(request)
         return bool(claimed)
 
     def get_allocation_candidates(self, context: Any,

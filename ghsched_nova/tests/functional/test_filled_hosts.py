@@ -23,7 +23,7 @@ from ghsched_placement.tests.fixtures import spaces
 
 CLOUDS = 60
 NODES = 4
-CPUS = 4
+CPUS = 3
 
 
 def find_most(rooms, guest_nodes):

@@ -125,9 +125,6 @@ class WayTest(IndexTestCase):
         self.start_host()
         self.boot(self.flavor(nodes=0, policy=None))
         self.assertEqual((1, 0, 0), self.ways())
-        # More than the host has in all.
-        self.boot(self.flavor(nodes=0, policy=None, ram=40000), state='ERROR')
-        self.assertEqual((1, 1, 0), self.ways())
 
     def guest_with_auto_nodes_is_found_by_the_index(self):
         self.boot(self.flavor(nodes=0, vcpus=4, numa='auto'))

@@ -304,7 +304,6 @@ class CollectTest(base.TestCase):
         found, hosts = self.collect()
         self.assertEqual([FIRST], self.client.asked)
         self.assertLessEqual({FIRST, SECOND, THIRD}, hosts)
-        self.assertEqual({SECOND, THIRD}, set(self.search.derived))
         self.assertIn(candidate(THIRD, 0), found)
 
     def collect_with_vfs(self, trait=names.OWNER_TRAIT):
@@ -324,19 +323,16 @@ class CollectTest(base.TestCase):
     def test_one_query_finds_candidates_with_vfs_of_three_hosts(self):
         found, _hosts = self.collect_with_vfs()
         self.assertEqual([FIRST], self.client.asked)
-        self.assertEqual({SECOND, THIRD}, set(self.search.derived))
         self.assertIn(vf_candidate(THIRD, 1, 0), found)
 
     def test_hosts_are_asked_about_if_pfs_need_a_trait_of_an_alias(self):
         self.collect_with_vfs('CUSTOM_FAST')
         self.assertEqual([FIRST, SECOND, THIRD], self.client.asked)
-        self.assertEqual({}, self.search.derived)
 
     def test_hosts_that_report_no_shape_are_asked_about(self):
         self.views[1:] = [view(SECOND, shape=None), view(THIRD, shape='x')]
         self.collect()
         self.assertEqual([FIRST, SECOND, THIRD], self.client.asked)
-        self.assertEqual({}, self.search.derived)
 
     def test_one_host_is_asked_about_if_no_alternate_is_wanted(self):
         self.views[1:] = [view(SECOND, shape=None), view(THIRD, shape=None)]
@@ -385,19 +381,6 @@ class CollectTest(base.TestCase):
         self.collect(parameters=(*PARAMETERS[:2],
                                  ('resources_x', 'CUSTOM_MEM_BW_PCT:20')))
         self.assertEqual([FIRST, FIRST], self.client.asked)
-
-    def test_host_whose_derived_candidate_was_refused_is_asked_about(self):
-        self.collect()
-        provider = names.make_numa_provider_uuid(SECOND, 1)
-        self.patch(self.client, 'summaries', lambda uuid: {
-            **summaries(uuid), provider: {'resources': {
-                names.MEM_BW_PCT: {'capacity': 50, 'used': 25}}}})
-        for request in (candidate(FIRST, 1), candidate(SECOND, 1)):
-            index_search.correct_derived_host(
-                self.search, self.index, self.client, self.context, request)
-        self.assertEqual([FIRST, SECOND], self.client.asked)
-        self.assertEqual([{0: 50, 1: 50}, {0: 50, 1: 25}, {0: 50, 1: 50}],
-                         [one.bandwidth for one in self.index.list_views()])
 
     def test_summaries_of_derived_hosts_have_bandwidth_and_vfs(self):
         row = pf_report(SECOND, 8, 3)

@@ -13,6 +13,7 @@
 
 """Casts of nova-compute that end claims of the index of hosts."""
 
+import time
 from unittest import mock
 
 import fixtures
@@ -23,6 +24,7 @@ from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import Need
 from ghsched_nova.features.index.host_capacity import NodeCapacity
 from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index import index_search
 from ghsched_nova.features.index import indexed
 from ghsched_nova.features.index import indexed_manager
 from ghsched_nova.scheduler import manager
@@ -32,7 +34,7 @@ from ghsched_placement.tests import base
 objects.register_all()
 
 
-class CastsTest(base.TestCase):
+class IndexedTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -52,6 +54,27 @@ class CastsTest(base.TestCase):
             (), 0)
         self.index.add_claim('u', uuids.guest,
                              Need((NodeNeed(pinned=4),)), 0)
+
+
+class ClaimTest(IndexedTestCase):
+
+    def claim(self, claimed):
+        """Claim a candidate of the host; return whether it is refused now."""
+        client = mock.Mock(claim_resources=mock.Mock(return_value=claimed))
+        need = Need((NodeNeed(pinned=1),))
+        self.manager._indexed._current.search = index_search.Search(None, need)
+        self.assertEqual(claimed, indexed_manager.IndexClient(
+            client, self.manager._indexed).claim_resources(
+                None, uuids.guest, {'allocations': {'u': {}, 'node': {}}}))
+        view, = self.index.list_views()
+        return view.has_refused(need, time.monotonic())
+
+    def test_host_whose_claim_placement_refuses_is_not_proposed_again(self):
+        self.assertFalse(self.claim(True))
+        self.assertTrue(self.claim(False))
+
+
+class CastsTest(IndexedTestCase):
 
     def count_free_cpus(self):
         view, = self.index.list_views()
