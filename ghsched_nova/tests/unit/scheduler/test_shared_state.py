@@ -82,7 +82,7 @@ class Scheduler(declared_scheduler.GhschedSchedulerManager):
         uuid = call.keywords['uuid']
         self._seen.reset()
         self.placement_client.claim_resources(
-            call.context, uuid, {'allocations': {'h': {}}})
+            call.context, uuid, {'allocations': {'h': {'resources': {}}}})
         self._seen.record_filter('filter', 2, 1)
         assert len(self._seen.filtered) == 1
         if self._chances.pop(uuid):
