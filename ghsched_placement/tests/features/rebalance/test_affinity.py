@@ -168,25 +168,3 @@ class GroupsTest(base.TestCase):
                 {frozenset('bc'), frozenset('a')},
                 list_members(affinity.group_guests_by_traffic(
                     members, ties, bounds)))
-
-    def test_declared_members_need_not_say_a_word(self):
-        members = [Member('a', declared='one web'),
-                   Member('b', declared='two web'),
-                   Member('c', declared='one web')]
-        self.assertEqual({frozenset('ac'), frozenset('b')},
-                         list_members(
-                             affinity.group_guests_by_traffic(
-                                 members, affinity.TrafficAverages(),
-                                 affinity.Bounds())))
-
-    def test_members_part_when_their_tie_is_gone(self):
-        members = [Member('a'), Member('b')]
-        ties = tied({('a', 'b'): 240})
-        for seconds, groups in ((121, 1), (180, 2)):
-            self.assertEqual(
-                groups,
-                len(
-                    affinity.group_guests_by_traffic(
-                        members,
-                        affinity.update_traffic_averages(
-                            ties, {}, seconds, SETTINGS), affinity.Bounds())))

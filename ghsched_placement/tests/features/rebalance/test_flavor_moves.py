@@ -161,11 +161,6 @@ class PlanTest(base.TestCase):
             self, placed, share, vcpus):
         self.check(placed, share, vcpus, 2, 1)
 
-    def test_guest_that_fits_needs_no_moves(self):
-        found, guests = cloud([(50, 1, 0, 0)])
-        plan = flavor_moves.plan_moves_for_flavor(found, guests, wish(50), 3)
-        self.assertEqual(((), 7), (plan.moves, plan.fits))
-
     def test_move_inside_a_host_comes_before_one_between_hosts(self):
         placed = [(40, 1, 0, 0), (40, 1, 0, 1), (50, 1, 1, 0), (60, 1, 1, 1)]
         found, guests = cloud(placed)
@@ -186,21 +181,6 @@ class PlanTest(base.TestCase):
                                                    wish(90)).moves
         self.assertEqual('guest1', move.guest)
 
-    def test_guest_that_stays_is_not_moved(self):
-        found, guests = cloud([(40, 1, 0, 0), (40, 1, 0, 1)], hosts=1)
-        staying = [flavor_moves.replace(guest, inside=False, between=False)
-                   for guest in guests]
-        plan = flavor_moves.plan_moves_for_flavor(found, staying, wish(90))
-        self.assertEqual(((), 0), (plan.moves, plan.fits))
-        self.assertIn('60 % of memory bandwidth free, 90 needed',
-                      flavor_moves.describe_missing_resources(found, wish(90)))
-
-    def test_several_guests_make_several_moves(self):
-        placed = [(40, 1, host, node) for host in (0, 1) for node in (0, 1)]
-        found, guests = cloud(placed)
-        plan = flavor_moves.plan_moves_for_flavor(found, guests, wish(90), 2)
-        self.assertEqual((2, 2), (len(plan.moves), plan.fits))
-
     def test_search_that_takes_too_many_steps_is_cut(self):
         self.patch(flavor_moves, 'STEPS', 3)
         placed = [(40, 1, host, node) for host in (0, 1) for node in (0, 1)]
@@ -208,12 +188,6 @@ class PlanTest(base.TestCase):
         self.assertTrue(
             flavor_moves.plan_moves_for_flavor(found, guests,
                                                wish(190)).is_cut)
-
-    def test_guest_with_vfs_or_pages_chosen_by_nova_is_not_movable(self):
-        self.assertTrue(flavor_moves.is_guest_movable(wish(10), 1))
-        self.assertFalse(flavor_moves.is_guest_movable(wish(10), 2))
-        self.assertFalse(flavor_moves.is_guest_movable(
-            flavor_moves.replace(wish(10), page_size='large'), 1))
 
 
 class OccupancyTest(base.TestCase):

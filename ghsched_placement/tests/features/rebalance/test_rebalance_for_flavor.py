@@ -14,7 +14,6 @@ from unittest import mock
 
 from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
-from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.features.rebalance import rebalance_for_flavor
 from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -60,21 +59,6 @@ class QuestionTest(base.TestCase):
         self.assertEqual(('u', Spot('a', 1)), (move.guest, move.destination))
         self.assertEqual((), question.plan_moves(only='between'))
         self.assertEqual((), question.plan_moves(frozenset('u')))
-
-    def test_exit_status_is_1_where_the_flavor_does_not_fit(self):
-        for share, used, status in ((60, 40, 0), (90, 40, 0), (90, 70, 1)):
-            question = self.question(share, used=(used, used))
-            self.patch(rebalance.rebalance_for_flavor,
-                       'read_flavor_move_request',
-                       lambda *_args, asked=question: asked)
-            self.patch(rebalance.clients, 'get_client', lambda _app: None)
-            self.patch(rebalance, 'make_move_row', lambda move, _known: move)
-            command = rebalance.PlanRebalance(None, None)
-            parser = command.get_parser('openstack ghsched rebalance plan')
-            _columns, moves = command.take_action(
-                parser.parse_args(['--for', 'large']))
-            self.assertEqual((status, (share, used) == (90, 40)),
-                             (command.status, bool(moves)), share)
 
 
 class RunningTest(base.TestCase):
