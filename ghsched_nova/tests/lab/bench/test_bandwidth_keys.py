@@ -12,7 +12,6 @@
 
 """Settings, findings, the model beside a measurement, and signatures."""
 
-import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -206,10 +205,3 @@ class SuiteTest(base.TestCase):
         self.assertEqual(
             ['done', 'skipped', 'skipped'],
             [one.status for one in self.run_suite(1, 45).results])
-
-    def test_results_are_read_back(self):
-        report = self.run_suite(90, 0)
-        self.assertEqual(
-            report, record.from_json(record.to_json(report)))
-        self.assertEqual(report.results[0].environment,
-                         dataclasses.replace(ENVIRONMENT))

@@ -86,11 +86,6 @@ class CommandTest(base.TestCase):
         self.assertIn('cloud: guests of flavors on a running cloud',
                       self.run_command('list')[1])
 
-    def test_parameter_that_is_none(self):
-        status, _text = self.run_command('run', 'rt-latency', '--runs', '0')
-        self.assertEqual(2, status)
-        self.assertIn('runs: 0 is not from 1 on', self.error)
-
     def test_an_aborted_run_leaves_no_file(self):
         for kept in (None, 'a report'):
             output = self.directory / 'x.json'
@@ -146,14 +141,6 @@ class CommandTest(base.TestCase):
         self.assertIn('quartiles median samples', self.texts(boxes))
         ratios = plots.Ratios('a', 'ratio', (('x', 0.9, 1.0, 1.1),))
         self.assertIn('interval ratio no difference', self.texts(ratios))
-
-    def test_report_on_a_terminal_needs_no_pictures(self):
-        status, text = self.run_command('report', self.write_report())
-        self.assertEqual(0, status)
-        self.assertIn('| p99 latency, N 2 | ms | 3 | 1.4 | 1.45 | 1.5 |',
-                      text)
-        self.assertIn('| CPU | Example 1, 8 online |', text)
-        self.assertNotIn('svg', text)
 
     def test_missing_library_is_named(self):
         with mock.patch.dict('sys.modules', {'matplotlib': None}):

@@ -44,27 +44,9 @@ def compared(first, second, **kinds):
 
 class VerdictsTest(base.TestCase):
 
-    def test_clear_difference(self):
-        found = compared(range(100, 110), range(200, 210))
-        self.assertEqual('95.7% more: worse', found.verdict)
-        self.assertTrue(1.8 < found.low <= found.ratio <= found.high < 2.1)
-
-    def test_more_may_be_better(self):
-        found = compared(range(100, 110), range(200, 210), better='higher')
-        self.assertIn('better', found.verdict)
-
     def test_neither_is_better(self):
         found = compared(range(100, 110), range(200, 210), better='neither')
         self.assertEqual('95.7% more', found.verdict)
-
-    def test_same_samples(self):
-        self.assertEqual('no difference shown', compared(
-            range(100, 110), range(100, 110)).verdict)
-
-    def test_constant_is_not_tested(self):
-        found = compared([5] * 10, [5] * 10)
-        self.assertEqual((None, 'no difference shown'),
-                         (found.p, found.verdict))
 
     def test_three_runs_show_nothing(self):
         found = compared([1, 2, 3], [100, 200, 300])
@@ -133,12 +115,6 @@ class VerdictsTest(base.TestCase):
 
 class PValueTest(base.TestCase):
 
-    def test_tied_samples_that_lie_apart_have_the_least_there_can_be(self):
-        for number in range(5, 9):
-            self.assertAlmostEqual(
-                compare.least_p(number, number),
-                compare.p_value([1] * number, [2] * number))
-
     def test_one_tie(self):
         # 2 of the 252 ways to deal them lie as far apart, as without a tie.
         self.assertAlmostEqual(2 / 252, compare.p_value(
@@ -191,29 +167,12 @@ class PairsTest(base.TestCase):
         pair, = self.pairs(other, aspect)
         self.assertEqual({aspect}, {d.aspect for d in pair.differences})
 
-    def test_one_permission_is_not_another(self):
-        other = results.result(series(1.0), cpus=48, kernel='5.10')
-        error = self.assertRaises(errors.BenchError, self.pairs, other,
-                                  'cpus')
-        self.assertNotIn('--allow cpus', str(error))
-        self.assertIn('--allow kernel', str(error))
-
     def test_parameters_must_be_the_same(self):
         other = results.result(series(1.0), parameters=(
             ('runs', 9), ('mbw-size', 64)))
         error = self.assertRaises(errors.BenchError, self.pairs, other)
         self.assertIn('mbw-size', str(error))
         self.assertNotIn('runs', str(error))
-
-    def test_mitigations_of_neither_are_known(self):
-        one = results.result(series(1.0), mitigations=())
-        self.assertRaises(errors.BenchError, compare.pairs, report(one),
-                          report(one), ('before', 'after'))
-
-    def test_hypervisor_tools_and_load_may_differ(self):
-        pair, = self.pairs(results.result(
-            series(*range(10)), virtual='kvm', tools=(), load=9.0))
-        self.assertEqual((), pair.differences)
 
     def test_nothing_in_common(self):
         for other in (results.result(scenario='other'),

@@ -42,27 +42,9 @@ class JudgeTest(base.TestCase):
             self.assertEqual([], [n for n in ramp if found.last_passing < n
                                   < found.first_failing])
 
-    @given(RAMPS)
-    def test_order_does_not_matter(self, ramp):
-        self.assertEqual(density.judge(points(ramp), 1.1),
-                         density.judge(points(ramp)[::-1], 1.1))
-
-    def test_limit_itself_fails(self):
-        found = density.judge(points({1: 1.0, 2: 1.4, 3: 1.5}), 1.5)
-        self.assertEqual((2, 3), (found.last_passing, found.first_failing))
-
     def test_one_alone_passes_whatever_the_limit_is(self):
         found = density.judge(points({1: 1.0, 2: 1.0}), 1.0)
         self.assertEqual((1, 2), (found.last_passing, found.first_failing))
-
-    def test_a_later_pass_does_not_count(self):
-        found = density.judge(points({1: 1.0, 2: 1.2, 3: 1.0}), 1.1)
-        self.assertEqual((1, 2), (found.last_passing, found.first_failing))
-
-    def test_median_of_the_runs_decides(self):
-        found = density.judge([density.Point(1, (1.0, 1.0, 9.0)),
-                               density.Point(2, (1.0, 1.0, 9.0))], 1.1)
-        self.assertEqual(2, found.last_passing)
 
     def test_baseline_is_needed(self):
         self.assertRaises(errors.BenchError, density.judge,

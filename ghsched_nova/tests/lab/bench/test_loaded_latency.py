@@ -52,13 +52,6 @@ class CurveTest(base.TestCase):
         self.assertAlmostEqual(2.0, found.get_latency(0.9, 0.0))
         self.assertAlmostEqual(200 / 90, found.get_latency(0.8, 0.5), 2)
 
-    def test_unsorted_values_are_left_out(self):
-        self.assertEqual(
-            {0: [(0.0, 1.0), (0.5, 2.0), (1.0, 3.0)]},
-            loaded_latency.points(samples(
-                (10, 100), (500, 200), (450, 250), (600, 190),
-                (1000, 300)), 0))
-
     def test_a_noisy_machine_is_named(self):
         quiet = samples((10, 100), (500, 200))
         self.assertEqual((), loaded_latency.verify(None, Measured(

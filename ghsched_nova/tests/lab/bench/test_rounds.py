@@ -42,14 +42,6 @@ def printed(texts):
 
 class RoundsTest(base.TestCase):
 
-    @given(ROUNDS, st.sampled_from(['\n', '\r\n']))
-    def test_all_runs_are_found(self, texts, end):
-        lines = [line for run in printed(texts) for line in run]
-        found = rounds.rounds(end.join(lines))
-        self.assertEqual(['\n'.join(lines) for lines in texts],
-                         [one.text for one in found])
-        self.assertEqual(len(texts), rounds.last(end.join(lines)))
-
     @given(ROUNDS, st.data())
     def test_lines_of_others_change_nothing(self, texts, data):
         lines = [line for run in printed(texts) for line in run]

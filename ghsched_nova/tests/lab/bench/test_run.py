@@ -79,12 +79,6 @@ class RunTest(base.TestCase):
         self.assertFalse(self.process.alive())
         self.assertFalse(Path(self.work).exists())
 
-    def test_missing_need_is_a_skip_with_its_reason(self):
-        found = self.result(missing='no such thing')
-        self.assertEqual(('skipped', ('no such thing',)),
-                         (found.status, found.reasons))
-        self.assertEqual([], self.events)
-
     def test_trouble_is_a_failure_and_all_is_torn_down(self):
         found = self.result(trouble='it broke')
         self.assertEqual(('failed', ('it broke',)),

@@ -415,14 +415,6 @@ class NumaLocalityTest(base.TestCase):
              ('memory copy of node 0 from node 1', 0.5)],
             [(one.name, round(one.value, 6)) for one in found])
 
-    def test_device_loses_against_the_cpus_next_to_it(self):
-        found = numa_locality.findings([
-            self.series('device reads', 0, 1, 90.0),
-            self.series('device reads', 1, 1, 100.0)])
-        self.assertEqual(
-            [('device reads of node 1 from node 0', 0.1)],
-            [(one.name, round(one.value, 6)) for one in found])
-
 
 class NumaIconTest(base.TestCase):
 

@@ -35,15 +35,6 @@ class QuantilesTest(base.TestCase):
         self.assertAlmostEqual(statistics.median(samples),
                                stats.quantile(samples, 0.5), places=3)
 
-    @given(SAMPLES)
-    def test_order(self, samples):
-        found = stats.distribution(samples)
-        inner = [found.minimum, found.q1, found.median, found.q3,
-                 found.maximum]
-        self.assertEqual(sorted(inner), inner)
-        self.assertEqual((len(samples), min(samples), max(samples)),
-                         (found.n, found.minimum, found.maximum))
-
     def test_percentiles_that_n_allows(self):
         def percents(n):
             return [p for p, _value in stats.distribution(
