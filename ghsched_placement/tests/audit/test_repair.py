@@ -124,13 +124,6 @@ class HealTest(base.TestCase):
                          NODE0: {names.MEM_BW_PCT: held}}, known=known)]
             self.assertEqual([] if percent is None else [percent], found)
 
-    def test_leftover_of_another_node_is_removed_without_the_accounting(self):
-        one, = plan(guest(30, 1), {
-            ROOT: {names.RESCTRL_GROUP: 1}, NODE0: {names.MEM_BW_PCT: 30},
-            NODE1: {names.MEM_BW_PCT: 30}}, known=False)
-        self.assertEqual((0, 30), (one.wanted[NODE0][names.MEM_BW_PCT],
-                                   one.wanted[NODE1][names.MEM_BW_PCT]))
-
     def test_who_holds_nothing_is_for_nova_first(self):
         self.assertEqual([], plan(guest(), {}))
 
@@ -144,14 +137,6 @@ class HealTest(base.TestCase):
 
 
 class GiveBackTest(base.TestCase):
-
-    def test_all_of_the_host_that_nobody_owns(self):
-        held = {ROOT: {'VCPU': 2, names.RESCTRL_GROUP: 1},
-                NODE0: {names.MEM_BW_PCT: 30}}
-        one, = plan(None, held)
-        self.assertEqual({},
-                         repair.compute_repaired_allocation(held, one.wanted))
-        self.assertIn('30 % on node 0, a control group', one.text)
 
     def test_entries_of_other_hosts_stay(self):
         held = {NODE0: {names.MEM_BW_PCT: 30}}
@@ -190,12 +175,6 @@ class BodyTest(base.TestCase):
     def test_a_consumer_that_is_gone_stays_so(self):
         self.assertIsNone(repair.make_repair_body({'allocations': {}},
                                                   {ROOT: {'VCPU': 2}}))
-
-    def test_a_server_that_has_left_the_host_gets_nothing_of_it(self):
-        answer = {'allocations': {ELSEWHERE: {'resources': {'VCPU': 2}}},
-                  'project_id': 'p', 'user_id': 'u', 'consumer_generation': 3}
-        one, = plan(guest(), {ROOT: {'VCPU': 2}})
-        self.assertIsNone(repair.make_repair_body(answer, one.wanted))
 
 
 class BodiesTest(base.TestCase):

@@ -35,7 +35,6 @@ from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.guest_demand import GuestDemand
-from ghsched_placement.fit.guest_demand import make_guest_demand
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import audit as audits
@@ -339,20 +338,6 @@ class ServersOfTheCloudTest(base.TestCase):
             self.listed('used', b=(None, 1000000, 9000000),
                         a=(0, None, 2000000)))
 
-    def test_those_alike_are_in_the_order_of_names(self):
-        for by in ('used', 'min', 'allocated', 'name', 'host'):
-            self.assertEqual(['a-1', 'a-2', 'b-3'], [name for name, _ in (
-                self.listed(by, b=(3,), a=(2, 1)))], by)
-
-    @given(st.lists(st.none() | st.integers(0, 10 ** 12), max_size=9,
-                    unique=True), st.integers(0, 9))
-    def test_it_is_one_order_wherever_they_are(self, uses, cut):
-        found = [used for _, used in self.listed(
-            'used', a=uses[:cut], b=uses[cut:])]
-        known = [used for used in found if used is not None]
-        self.assertEqual(sorted(known, reverse=True), known)
-        self.assertEqual(known, found[:len(known)])
-
 
 class LoadsTest(base.TestCase):
 
@@ -493,16 +478,6 @@ class FlavorTest(base.TestCase):
                                     'the image: hw_machine_type: pc-i440fx'):
             flavor.merge_image_properties({'ghsched:device_numa': 'required'},
                                           {'hw_machine_type': 'pc-i440fx-7.2'})
-
-    def test_query_for_each_host(self):
-        policy, guest = flavor.parse_flavor_specs(self.SIZE, {
-            'hw:numa_nodes': '2', 'ghsched:mem_bw_min': '10'})
-        wish = make_guest_demand(policy, guest, [
-            ('resources', 'VCPU:4,MEMORY_MB:2048,CUSTOM_X:1'),
-            ('root_required', 'OWNER_NOVA,!CUSTOM_Y')], {}, 'min')
-        self.assertEqual(
-            ({'VCPU': 4, 'MEMORY_MB': 2048}, {'OWNER_NOVA'}, {'CUSTOM_Y'}, 2),
-            (wish.amounts, wish.required, wish.forbidden, wish.guest_nodes))
 
     def test_the_class_of_an_alias_where_there_is_no_choice(self):
         policy = policies.parse_policy({'ghsched:vfs': 'nic:1'}, 1)

@@ -152,14 +152,6 @@ class ClassTest(base.TestCase):
                 found.guests)
 
     @ddt.data(*KINDS)
-    def test_capacity_show_has_what_is_left(self, kind):
-        rows = [dict(zip(capacity.COLUMNS, commands.plain(row), strict=True))
-                for row in capacity.list_node_rows(self.host(kind, n0=7,
-                                                             n1=0))]
-        self.assertEqual([7, 0], [row[FREE[kind]] for row in rows])
-        json.dumps(rows)
-
-    @ddt.data(*KINDS)
     def test_host_show_has_what_is_left_and_held(self, kind):
         found = self.host(kind, n0=7)
         shown = host.make_host_report(observe.HostRecords(
@@ -189,19 +181,6 @@ class ClassTest(base.TestCase):
             self.assertEqual(AMOUNTS[kind] if known else None,
                              shown[allocated])
         json.dumps(shown)
-
-    @ddt.data(*KINDS)
-    def test_audit_finds_a_class_that_is_held_of_another_node(self, kind):
-        on, held = self.host(kind), self.make_resources(kind)
-        if not self.server(kind).policy.needs_control_group:
-            del held[clouds.root_uuid('a')]
-        self.assertEqual((), audit.audit_host_allocations(
-            on, [self.server(kind)], {'u': held}))
-        for wrong in (self.server(kind, nodes=(0,)),
-                      Server('u', 'web', 'a', nodes=(1,))):
-            found = audit.audit_host_allocations(on, [wrong], {'u': held})
-            self.assertIn(str(AMOUNTS[kind]),
-                          ' '.join(one.text for one in found))
 
 
 #: A guest node, and a host node that lacks one thing for it.
