@@ -115,13 +115,6 @@ class TreeTest(ModelTestCase):
             self.model.listdir('/mon_data'),
         )
 
-    def test_monitor_group_has_no_schemata(self):
-        self.model.mkdir('/mon_groups/m')
-        self.assertEqual(
-            {'cpus', 'cpus_list', 'mon_data', 'tasks'},
-            set(self.model.listdir('/mon_groups/m')),
-        )
-
     def test_paths_that_are_not_there(self):
         self.refused(errno.ENOENT, self.model.read, '/info/L2')
         self.refused(errno.ENOTDIR, self.model.listdir, '/tasks/x')
@@ -162,14 +155,6 @@ class TreeTest(ModelTestCase):
 
 
 class GroupTest(ModelTestCase):
-    def test_closids_run_out(self):
-        self.model = self.make(closids=2)
-        self.model.mkdir('/a')
-        self.refused(errno.ENOSPC, self.model.mkdir, '/b')
-        self.assertEqual('Out of CLOSIDs\n', self.status)
-        self.model.rmdir('/a')
-        self.model.mkdir('/b')
-        self.assertEqual('ok\n', self.status)
 
     def test_rmids_run_out(self):
         self.model = self.make(rmids=2)
@@ -178,13 +163,6 @@ class GroupTest(ModelTestCase):
         self.assertEqual('Out of RMIDs\n', self.status)
         self.assertNotIn('b', self.model.listdir('/'))
 
-    def test_pmg_of_a_control_group_run_out(self):
-        self.model.mkdir('/a')
-        for name in 'xyz':
-            self.model.mkdir(f'/a/mon_groups/{name}')
-        self.refused(errno.ENOSPC, self.model.mkdir, '/a/mon_groups/w')
-        self.model.mkdir('/mon_groups/w')
-
     def test_rmid_in_limbo_is_busy(self):
         self.model = self.make(rmids=2, limbo_seconds=5)
         self.model.mkdir('/a')
@@ -192,14 +170,6 @@ class GroupTest(ModelTestCase):
         self.refused(errno.EBUSY, self.model.mkdir, '/b')
         self.now += 6
         self.model.mkdir('/b')
-
-    def test_removal_frees_the_rmids_of_children(self):
-        self.model = self.make(rmids=3)
-        self.model.mkdir('/a')
-        self.model.mkdir('/a/mon_groups/m')
-        self.model.rmdir('/a')
-        self.model.mkdir('/b')
-        self.model.mkdir('/b/mon_groups/m')
 
     def test_names_and_places(self):
         self.model.mkdir('/a')
@@ -215,12 +185,6 @@ class GroupTest(ModelTestCase):
         self.refused(errno.ENOENT, self.model.rmdir, '/x')
         self.refused(errno.ENOTDIR, self.model.rmdir, '/tasks')
 
-    def test_new_group_has_defaults(self):
-        before = self.model.read('/schemata')
-        self.model.write('/schemata', 'MB:0=10\n')
-        self.model.mkdir('/a')
-        self.assertEqual(before, self.model.read('/a/schemata'))
-
     def test_refused_write_applies_no_line(self):
         self.model.mkdir('/a')
         before = self.model.read('/a/schemata')
@@ -230,24 +194,6 @@ class GroupTest(ModelTestCase):
         )
         self.assertEqual(before, self.model.read('/a/schemata'))
         self.assertEqual('MB value 9 out of range [0,7]\n', self.status)
-
-    def test_write_names_only_what_changes(self):
-        self.model.mkdir('/a')
-        self.model.write('/a/schemata', 'MB:1=60\n')
-        self.assertIn('MB:0=0000100;1=0000060', self.model.read('/a/schemata'))
-
-    def test_mode_of_mpam_is_never_exclusive(self):
-        self.model.mkdir('/a')
-        self.model.write('/schemata', 'L3:1=f;122=f\n')
-        self.model.write('/a/schemata', 'L3:1=f0;122=f0\n')
-        self.refused(errno.EINVAL, self.model.write, '/a/mode', 'exclusive\n')
-        self.assertEqual('Schemata overlaps\n', self.status)
-        self.refused(errno.EINVAL, self.model.write, '/a/mode', 'own\n')
-        self.assertEqual('Unknown or unsupported mode\n', self.status)
-        self.assertEqual('fffffff\n',
-                         self.model.read('/info/L3/shareable_bits'))
-        usage = self.model.read('/info/L3/bit_usage')
-        self.assertTrue(usage.startswith('1=' + 20 * 'H' + 8 * 'X' + ';'))
 
 
 class MpamCacheTest(base.TestCase):
@@ -284,23 +230,6 @@ class MpamCacheTest(base.TestCase):
             checked)
 
 
-class ExclusiveTest(ModelTestCase):
-    dialect = 'intel'
-
-    def test_mode_of_a_group_next_to_the_others_can_be_exclusive(self):
-        self.model.mkdir('/a')
-        self.refused(errno.EINVAL, self.model.write, '/a/mode', 'exclusive\n')
-        self.assertEqual('Schemata overlaps\n', self.status)
-        self.model.write('/schemata', 'L3:0=f;1=f\n')
-        self.model.write('/a/schemata', 'L3:0=f0;1=f0\n')
-        self.model.write('/a/mode', 'exclusive\n')
-        self.refused(errno.EINVAL, self.model.write, '/schemata', 'L3:1=1f\n')
-        self.model.mkdir('/b')
-        self.assertIn('L3:0=0000f;1=0000f', self.model.read('/b/schemata'))
-        usage = self.model.read('/info/L3/bit_usage')
-        self.assertTrue(usage.startswith('0=' + 12 * '0' + 'EEEESSSS;'))
-
-
 class CodeAndDataTest(ModelTestCase):
     """CDP: the masks of code and of data are of the same portions."""
 
@@ -318,15 +247,6 @@ class CodeAndDataTest(ModelTestCase):
         rows = self.model.read('/b/schemata').splitlines()
         self.assertEqual(['L3DATA:0=00ff', 'L3CODE:0=00ff'], rows[1:])
 
-    def test_group_without_a_portion_left_names_line_and_domain(self):
-        self.model.write('/schemata', 'L3DATA:0=ff\nL3CODE:0=ff\n')
-        self.model.mkdir('/a')
-        self.model.write('/a/schemata', 'L3DATA:0=7f00\nL3CODE:0=7f00\n')
-        self.model.write('/a/mode', 'exclusive\n')
-        self.model.write('/mode', 'exclusive\n')
-        self.refused(errno.ENOSPC, self.model.mkdir, '/b')
-        self.assertEqual('No space on L3DATA:0\n', self.status)
-
 
 class TasksTest(ModelTestCase):
     def setUp(self):
@@ -335,23 +255,6 @@ class TasksTest(ModelTestCase):
             self.threads.add(tid)
         self.model.mkdir('/a')
         self.model.mkdir('/b')
-
-    def test_all_start_in_the_default_group(self):
-        self.assertEqual([11, 12, 13], self.tids(''))
-        self.assertEqual([], self.tids('/a'))
-
-    def test_a_thread_is_in_one_group(self):
-        self.model.write('/a/tasks', '11')
-        self.model.write('/b/tasks', '11\n')
-        self.assertEqual(([], [11]), (self.tids('/a'), self.tids('/b')))
-        self.assertEqual([12, 13], self.tids(''))
-
-    def test_list_is_moved_up_to_the_first_failure(self):
-        self.refused(errno.ESRCH, self.model.write, '/a/tasks', '11,99,12')
-        self.assertEqual(
-            'No task 99\nError while processing task 99\n', self.status
-        )
-        self.assertEqual([11], self.tids('/a'))
 
     def test_numbers_as_the_kernel_reads_them(self):
         self.model.write('/a/tasks', ' 0xb ,014,\n')
@@ -385,33 +288,6 @@ class TasksTest(ModelTestCase):
         self.threads.add(1001, parent=1000)
         self.model.write('/more/tasks', '1000\n')
         self.assertEqual('1001\n', self.model.read('/many/tasks'))
-
-    def test_monitor_group_takes_only_its_parents_tasks(self):
-        self.model.mkdir('/a/mon_groups/m')
-        self.refused(
-            errno.EINVAL, self.model.write, '/a/mon_groups/m/tasks', '11'
-        )
-        self.assertIn(
-            "Can't move task to different control group\n", self.status
-        )
-        self.model.write('/a/tasks', '11')
-        self.model.write('/a/mon_groups/m/tasks', '11')
-        self.assertEqual([11], self.tids('/a/mon_groups/m'))
-        self.assertEqual([11], self.tids('/a'))
-
-    def test_removed_monitor_group_gives_tasks_to_its_parent(self):
-        self.model.mkdir('/a/mon_groups/m')
-        self.model.write('/a/tasks', '11')
-        self.model.write('/a/mon_groups/m/tasks', '11')
-        self.model.rmdir('/a/mon_groups/m')
-        self.assertEqual([11], self.tids('/a'))
-
-    def test_removed_control_group_gives_tasks_to_the_root(self):
-        self.model.mkdir('/a/mon_groups/m')
-        self.model.write('/a/tasks', '11,12')
-        self.model.write('/a/mon_groups/m/tasks', '11')
-        self.model.rmdir('/a')
-        self.assertEqual([11, 12, 13], self.tids(''))
 
     def test_ended_thread_vanishes_and_its_number_is_free(self):
         self.model.write('/a/tasks', '11,12')
@@ -462,15 +338,6 @@ class TasksTest(ModelTestCase):
         self.refused(errno.EINVAL, self.model.write, '/tasks',
                      '-2147483648\n')
         self.assertIn('Invalid pid -2147483648', self.status)
-
-
-class IntelTasksTest(ModelTestCase):
-    dialect = 'intel'
-
-    def test_iommu_group_is_unknown(self):
-        self.refused(
-            errno.EINVAL, self.model.write, '/tasks', 'iommu_group:1\n'
-        )
 
 
 class CPUsTest(ModelTestCase):
@@ -600,17 +467,6 @@ class CounterTest(ModelTestCase):
         self.assertEqual('8000000000\n', self.model.read(path))
         local = self.model.read(path.replace('total', 'local'))
         self.assertEqual('6400000000\n', local)
-
-    def test_counters_of_new_groups_as_the_kernel_reads_a_bool(self):
-        self.model = kernel.ResctrlModel(
-            machines.build('amd', '0=0-1;1=2-3'), self.threads)
-        path = '/info/L3_MON/mbm_assign_on_mkdir'
-        for text, found in (('0', 0), ('on', 1), ('off\n', 0), ('Y', 1),
-                            ('no', 0), ('true', 1)):
-            self.model.write(path, text)
-            self.assertEqual(f'{found}\n', self.model.read(path), text)
-        for text in ('x', '', 'o', '2'):
-            self.refused(errno.EINVAL, self.model.write, path, text)
 
 
 class FaultTest(ModelTestCase):
