@@ -114,17 +114,6 @@ class RecordTest(base.TestCase):
         self.assertEqual(burst_record.from_json(BEFORE),
                          burst_record.from_json(json.dumps(now)))
 
-    def test_node_of_one_project_is_offered_its_pool(self):
-        for projects, offered in (('aa', 40), ('ab', 60)):
-            record = burst_record.Record()
-            for number in range(6):
-                record = burst_record.add_period_to_record(
-                    record, number, burst_record.Period(
-                        [burst.GuestBurst(20, 0.0, one) for one in projects],
-                        40),
-                    burst.Limits(window=2))
-            self.assertEqual(offered, record.offered, projects)
-
     def test_unknown_use_adds_nothing_and_keeps_promises(self):
         record = burst_record.add_period_to_record(
             burst_record.Record(), 1, quiet(), LIMITS)
