@@ -27,7 +27,7 @@ from ghsched_placement.providers import names
 
 _RESOURCES = re.compile(r'resources[a-zA-Z0-9_-]{0,64}:(.*)', re.DOTALL)
 
-#: What to set in place of a resource class.
+#: Extra specs to set in place of a resource class of the installed features.
 _USE = {
     names.MEM_BW_PCT: keys.MEM_BW_MIN.extra_spec,
     **{name: resource.key.extra_spec
@@ -45,5 +45,6 @@ def find_requested_classes(extra_specs: Iterable[str]
     for extra_spec in sorted(extra_specs):
         match = _RESOURCES.fullmatch(extra_spec)
         if match and match[1] in names.OUR_CLASSES:
-            yield PolicyError(extra_spec, 'takes resources of a host and sets '
-                              f'no limit on it: use {_USE[match[1]]}')
+            yield PolicyError(
+                extra_spec, 'takes resources of a host and sets no limit on '
+                f'it: use {_USE.get(match[1], "keys of ghsched")}')

@@ -12,6 +12,7 @@
 
 
 import re
+from unittest import mock
 
 from hypothesis import assume
 from hypothesis import given
@@ -22,6 +23,7 @@ from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names
+from ghsched_placement.query import requested_classes
 from ghsched_placement.tests import base
 
 
@@ -209,7 +211,8 @@ class RefusalTest(RefusalTestCase):
             for group in ('', '1', '_ghsched'):
                 extra_spec = f'resources{group}:{name}'
                 self.assertRaisesRegex(
-                    policy.PolicyError, f'^{extra_spec}: .* use ghsched:',
+                    policy.PolicyError,
+                    f'^{extra_spec}: .* use (ghsched:|keys of )',
                     policy.check_flavor, {extra_spec: '1'}, [extra_spec])
                 self.assertEqual(
                     [extra_spec], [error.key for error in (
@@ -218,6 +221,13 @@ class RefusalTest(RefusalTestCase):
         for other in ('resources:VCPU', 'resources:CUSTOM_MEM_BW',
                       'trait:CUSTOM_MEM_BW_PCT', 'resources'):
             policy.check_flavor({other: '1'}, [other])
+
+    def test_a_class_of_a_feature_that_is_not_installed_is_refused(self):
+        with mock.patch.object(requested_classes, '_USE', {}):
+            self.assertRaisesRegex(
+                policy.PolicyError, 'sets no limit', policy.check_flavor,
+                {'resources:CUSTOM_L3_WAYS': '1'},
+                ['resources:CUSTOM_L3_WAYS'])
 
     def test_key_without_namespace_is_refused_or_doubted(self):
         for key in keys.KEYS:
