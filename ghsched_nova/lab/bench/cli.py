@@ -38,7 +38,7 @@ from ghsched_nova.lab.bench import report
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench.scenario import Parameter
 from ghsched_nova.lab.bench.scenario import Scenario
-from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench import scenario_list
 from ghsched_nova.lab.bench import signature
 from ghsched_nova.lab.bench import suite
 from ghsched_placement.base import exits
@@ -62,7 +62,7 @@ def make_parser() -> argparse.ArgumentParser:
     listed.set_defaults(run=_list)
     _add_run(commands.add_parser('run', help='run a scenario'))
     # It is of a cloud and not of this machine, so it has a word of its own.
-    _add_scenario(commands, scenarios.named('cloud'))
+    _add_scenario(commands, scenario_list.named('cloud'))
     _add_machine(commands.add_parser(
         'machine', help='measure all that this machine can show of the '
                         'bandwidth keys, and sign it'))
@@ -80,7 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_run(run_parser: argparse.ArgumentParser) -> None:
     names = run_parser.add_subparsers(dest='scenario', metavar='SCENARIO',
                                       required=True)
-    for scenario in scenarios.ALL:
+    for scenario in scenario_list.ALL:
         _add_scenario(names, scenario)
 
 
@@ -205,7 +205,7 @@ def _say(text: str) -> None:
 def _list(_arguments: argparse.Namespace) -> int:
     """Return every scenario with its defaults, and whether it can run here."""
     machine = Machine()
-    for scenario in scenarios.ALL:
+    for scenario in scenario_list.ALL:
         reasons = scenario.missing(machine, scenario.values({}))
         print(f'{scenario.name}: {scenario.title}')
         for reason in reasons or ('can run here',):

@@ -34,7 +34,7 @@ from ghsched_nova.lab.bench.record import Environment
 from ghsched_nova.lab.bench.record import Report
 from ghsched_nova.lab.bench.record import Result
 from ghsched_nova.lab.bench.record import Series
-from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench import scenario_list
 from ghsched_nova.lab.bench import stats
 
 #: What pairs must have in common, and how it is read from a result.
@@ -153,7 +153,7 @@ def _metrics(result: Result) -> dict[str, Series]:
     """Return the series of a result by title, without those that only check
     the run.
     """
-    checks = next((scenario.checks for scenario in scenarios.ALL
+    checks = next((scenario.checks for scenario in scenario_list.ALL
                    if scenario.name == result.scenario), ())
     return {series.title: series for series in result.measured.series
             if series.metric not in checks}

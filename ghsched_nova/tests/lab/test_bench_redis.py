@@ -27,7 +27,7 @@ import fixtures
 from ghsched_nova.lab.bench import machine
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import run
-from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench import scenario_list
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.tests import base
@@ -97,8 +97,8 @@ class BenchTestCase(base.TestCase):
     def result(self, name, **given):
         """Run a scenario; it is skipped where a tool is not installed."""
         found = run.run(
-            scenarios.named(name), {key.replace('_', '-'): value
-                                    for key, value in given.items()},
+            scenario_list.named(name), {key.replace('_', '-'): value
+                                        for key, value in given.items()},
             machine.Machine(), lambda _text: None)
         if found.status == 'skipped':
             self.skipTest('; '.join(found.reasons))
@@ -189,7 +189,7 @@ class RedisDensityTest(BenchTestCase):
     def test_a_server_that_can_not_have_its_port(self):
         with socket.socket() as other:
             other.bind(('127.0.0.1', self.port))
-            found = run.run(scenarios.named('redis-density'), {
+            found = run.run(scenario_list.named('redis-density'), {
                 'port': self.port, 'up-to': 1}, machine.Machine(),
                 lambda _text: None)
         self.assertEqual('failed', found.status)
@@ -209,7 +209,7 @@ class RedisDensityTest(BenchTestCase):
         ping = ['redis-cli', '-p', str(self.port), 'PING']
         machine.wait_until(lambda: machine.Machine().run(
             ping).stdout.strip() == 'PONG', 20, 'no redis')
-        found = run.run(scenarios.named('redis-density'), {
+        found = run.run(scenario_list.named('redis-density'), {
             'port': self.port, 'up-to': 1}, machine.Machine(),
             lambda _text: None)
         self.assertEqual('failed', found.status)

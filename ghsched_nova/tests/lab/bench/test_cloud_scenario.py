@@ -24,7 +24,7 @@ from ghsched_nova.lab.bench import plots
 from ghsched_nova.lab.bench import record
 from ghsched_nova.lab.bench import report
 from ghsched_nova.lab.bench import run
-from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench import scenario_list
 from ghsched_nova.lab.bench.scenarios import cloud
 from ghsched_nova.tests.fixtures.guests import Guests
 from ghsched_nova.tests.fixtures import results
@@ -63,7 +63,7 @@ class CloudTest(base.TestCase):
         given = {'flavors': 'small', 'image': 'i', 'network': 'n',
                  'workload': 'stress', 'runs': 2, 'warm-up': 0, **given}
         with mock.patch.object(cloud, '_connect', return_value=guests):
-            return run.run(scenarios.named('cloud'), given, Machine(),
+            return run.run(scenario_list.named('cloud'), given, Machine(),
                            lambda _text: None)
 
     def findings(self, result):

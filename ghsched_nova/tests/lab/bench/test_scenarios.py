@@ -34,7 +34,7 @@ from ghsched_nova.lab.bench.record import Measured
 from ghsched_nova.lab.bench.record import Series
 from ghsched_nova.lab.bench import redis_servers
 from ghsched_nova.lab.bench.scenario import Bench
-from ghsched_nova.lab.bench import scenarios
+from ghsched_nova.lab.bench import scenario_list
 from ghsched_nova.lab.bench.scenarios import guest_latency
 from ghsched_nova.lab.bench.scenarios import mixed_load
 from ghsched_nova.lab.bench.scenarios import numa_icon
@@ -68,26 +68,26 @@ class Tree(fixtures.Fixture):
 
 
 def values(name, **given_values):
-    return scenarios.named(name).values(
+    return scenario_list.named(name).values(
         {key.replace('_', '-'): value for key, value in given_values.items()})
 
 
 @ddt.ddt
 class EveryScenarioTest(base.TestCase):
 
-    @ddt.data(*(scenario.name for scenario in scenarios.ALL))
+    @ddt.data(*(scenario.name for scenario in scenario_list.ALL))
     def test_skips_with_a_reason_where_nothing_is_installed(self, name):
         machine = self.useFixture(Tree()).machine
-        scenario = scenarios.named(name)
+        scenario = scenario_list.named(name)
         reasons = scenario.missing(machine, scenario.values({}))
         self.assertNotEqual((), reasons)
         for reason in reasons:
             self.assertRegex(
                 reason, 'not installed|NUMA node|root|given|resctrl')
 
-    @ddt.data(*(scenario.name for scenario in scenarios.ALL))
+    @ddt.data(*(scenario.name for scenario in scenario_list.ALL))
     def test_parameters_parse_their_own_defaults(self, name):
-        for parameter in scenarios.named(name).parameters:
+        for parameter in scenario_list.named(name).parameters:
             shown = parameter.default
             if isinstance(shown, bool):
                 shown = 'yes' if shown else 'no'
@@ -95,7 +95,7 @@ class EveryScenarioTest(base.TestCase):
 
     @given(st.text(max_size=8))
     def test_parameters_take_or_refuse_any_text(self, text):
-        for scenario in scenarios.ALL:
+        for scenario in scenario_list.ALL:
             for parameter in scenario.parameters:
                 try:
                     value = parameter.parse(text)
@@ -105,7 +105,7 @@ class EveryScenarioTest(base.TestCase):
                     self.assertIs(type(parameter.default), type(value))
 
     def test_unknown_names(self):
-        self.assertRaises(errors.BenchError, scenarios.named, 'x')
+        self.assertRaises(errors.BenchError, scenario_list.named, 'x')
         self.assertRaises(errors.BenchError, values, 'rt-latency', x=1)
 
 
