@@ -41,7 +41,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     'history': ('load',),
     'planner': ('density', 'packing', 'real_time'),
     'rebalance': ('live_change', 'load', 'refusals'),
-    'service_level': ('bursts', 'load'),
+    'service_level': ('load',),
     'blame': ('live_change', 'load', 'real_time', 'service_level'),
     'explain': ('guest_topology', 'planner', 'pv_hints', 'real_time',
                 'rebalance'),

@@ -64,6 +64,8 @@ WHOLE_NODE = 100
 #: (Mess, MICRO 2024).
 UNDELIVERED = 20
 DELIVERED = WHOLE_NODE - UNDELIVERED
+#: Part of what a node can deliver from which on the node counts as full.
+FULL = 0.95
 #: Key in an option for all NUMA nodes that the option does not list.
 ELSEWHERE = '*'
 

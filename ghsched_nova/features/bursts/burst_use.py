@@ -81,7 +81,7 @@ class BurstRecorder(compute_hooks.ComputePart):
                                                   config).items():
             records[node] = burst_record.add_period_to_record(
                 records.get(node, burst_record.Record()),
-                burst.to_hour_number(snapshot.time), period, limits)
+                int(snapshot.time // 3600), period, limits)
         self._records = records
         self._file.write(records)
 
@@ -138,7 +138,7 @@ def map_burst_use_by_node(
         found[node] = burst_record.Period(
             list_burst_shares(snapshot.guests, node, row.capacity), pool,
             bool(row.capacity) and (row.used.rate or 0) >= (
-                burst.FULL * usable / 100 * (row.capacity or 0)))
+                tree.FULL * usable / 100 * (row.capacity or 0)))
     return found
 
 

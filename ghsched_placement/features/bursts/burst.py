@@ -45,9 +45,6 @@ import functools
 import math
 import operator
 
-#: The node is full when this part of what it can deliver is used.
-FULL = 0.95
-
 #: Part of the hours of a window that must have been measured.
 _COVERED = 0.9
 
@@ -59,8 +56,6 @@ _GROWTH = 1.5
 #: Part by which an allowed percent must exceed the offered one to be offered,
 #: so that small variations are not written to Placement.
 _RAISE = 0.1
-
-_HOUR = 3600
 
 #: Where the continued fraction ends.
 _EXACT = 1e-12
@@ -236,11 +231,6 @@ def add_period_to_burst_hours(hours: Iterable[Hour], new: Hour,
     elif new.periods:
         kept.append(new)
     return tuple(kept)
-
-
-def to_hour_number(now: float) -> int:
-    """Convert seconds since 1970 to whole hours since 1970, rounded down."""
-    return int(now // _HOUR)
 
 
 def summarize_burst_hours(hours: Sequence[Hour],

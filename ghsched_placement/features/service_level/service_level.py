@@ -29,7 +29,7 @@ from typing import Any
 from typing import NamedTuple
 
 from ghsched_placement.base import wire
-from ghsched_placement.features.bursts import burst
+from ghsched_placement.providers import tree
 
 VERSION = 1
 
@@ -138,7 +138,7 @@ def find_shortage_cause(period: Period, moved: bool) -> ShortageCause | None:
         return ShortageCause.NOT_PROTECTED
     if capped:
         return ShortageCause.OWN_CAP
-    if period.node_used is not None and period.node_used < 100 * burst.FULL:
+    if period.node_used is not None and period.node_used < 100 * tree.FULL:
         return None     # nobody kept it from using more
     if moved:
         return ShortageCause.HOST_MOVED
@@ -301,8 +301,7 @@ def _add_period_to_level(level: Level, period: Period, seconds: float,
     short = 0.0 if cause is None else seconds
     level = dataclasses.replace(
         level, seconds=level.seconds + seconds, periods=level.periods + 1,
-        hours=_add_period_to_hours(level.hours, burst.to_hour_number(now),
-                                   seconds,
+        hours=_add_period_to_hours(level.hours, int(now // 3600), seconds,
                                    period.got, short))
     if cause is None:
         return level
