@@ -151,6 +151,8 @@ class Feature:
         without the others.
     :param capabilities: key that requests a capability of hosts, by name of
         the capability.
+    :param are_on_any_host: whether every host has the capabilities, whatever
+        its hardware.
     :param resources: resource classes that only this feature requests.
     :param node_keys: keys by guest NUMA node that only this feature enforces.
     """
@@ -161,5 +163,6 @@ class Feature:
     parse: Callable[[FlavorValues], PolicyPart] | None = None
     are_keys_checked_together: bool = False
     capabilities: Mapping[str, Key] = field(default_factory=dict)
+    are_on_any_host: bool = False
     resources: tuple[Resource, ...] = ()
     node_keys: tuple[Key, ...] = ()

@@ -38,6 +38,14 @@ KEY_OF_CAPABILITY: Mapping[str, keys.Key] = MappingProxyType({
     **{name: key for feature in declared.FEATURES
        for name, key in feature.capabilities.items()}})
 
+#: Capabilities of every host with our driver, whatever its hardware.
+ANY_HOST = frozenset({'DEVICE_NUMA', 'NUMA_AUTO'}).union(*(
+    feature.capabilities for feature in declared.FEATURES
+    if feature.are_on_any_host))
+
+#: Reason why a key of a feature that is not installed is refused.
+NOT_READ = 'no feature of this installation reads this key'
+
 #: Keys of a guest NUMA node that the core enforces.
 _NODE_KEYS = {key.name for key in (
     keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
@@ -53,5 +61,4 @@ def refuse_unread_keys(names: Set[str]) -> None:
     enforced = _NODE_KEYS | {key.name for feature in declared.FEATURES
                              for key in feature.node_keys}
     for name in sorted(names - enforced):
-        raise PolicyError(keys.BY_NAME[name].extra_spec,
-                          'no feature of this installation reads this key')
+        raise PolicyError(keys.BY_NAME[name].extra_spec, NOT_READ)

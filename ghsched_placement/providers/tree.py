@@ -45,16 +45,13 @@ from dataclasses import dataclass
 from dataclasses import field
 import math
 
+from ghsched_placement.flavor.resources import ANY_HOST
 from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import names
 
 #: An inventory record as Placement's API spells it.
 Inventory = Mapping[str, int | float]
-
-#: Capabilities of every host with our driver, whatever its hardware.
-ANY_HOST = frozenset({'DEVICE_NUMA', 'GUEST_CHANNEL', 'GUEST_TOPOLOGY',
-                      'NUMA_AUTO'})
 
 #: Percent of a node's theoretical bandwidth is what is counted.
 WHOLE_NODE = 100

@@ -48,4 +48,5 @@ def parse_channel_part(flavor: FlavorValues) -> ChannelPart:
 
 FEATURE = Feature('guest_channel', (keys.GUEST_CHANNEL,), ChannelPart,
                   parse_channel_part,
-                  capabilities={CAPABILITY: keys.GUEST_CHANNEL})
+                  capabilities={CAPABILITY: keys.GUEST_CHANNEL},
+                  are_on_any_host=True)

@@ -57,4 +57,5 @@ def parse_topology_part(flavor: FlavorValues) -> TopologyPart:
 #: Declaration of the feature.
 FEATURE = Feature('guest_topology', (keys.GUEST_TOPOLOGY,), TopologyPart,
                   parse_topology_part,
-                  capabilities={'GUEST_TOPOLOGY': keys.GUEST_TOPOLOGY})
+                  capabilities={'GUEST_TOPOLOGY': keys.GUEST_TOPOLOGY},
+                  are_on_any_host=True)

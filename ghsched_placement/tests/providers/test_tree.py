@@ -18,6 +18,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_placement.features.declared_needs import NEEDS
 from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
@@ -262,9 +263,10 @@ class DesiredTreeTest(TreeTestCase):
         (root,) = self.desired(HostDescription())
         self.assertEqual({}, root.inventories)
         self.assertEqual({'CUSTOM_GHSCHED_DEVICE_NUMA',
-                          'CUSTOM_GHSCHED_GUEST_CHANNEL',
-                          'CUSTOM_GHSCHED_GUEST_TOPOLOGY',
-                          'CUSTOM_GHSCHED_NUMA_AUTO'}, root.traits)
+                          'CUSTOM_GHSCHED_NUMA_AUTO',
+                          *(f'CUSTOM_GHSCHED_{feature.upper()}' for feature
+                            in ('guest_channel', 'guest_topology')
+                            if feature in NEEDS)}, root.traits)
         self.assertEqual(frozenset(), tree.list_control_group_names(root))
 
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):
