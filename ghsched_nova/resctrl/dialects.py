@@ -17,8 +17,9 @@ All of them have a directory ``info/MB`` and a line that caps memory
 bandwidth. They differ in the lines beside it, in the unit of the cap, in what
 a domain is (a NUMA node or an L3 cache), in whether a cap is hard, and in
 where and in what unit the bandwidth is reported. Each difference is a field
-of :class:`Dialect`; a further kernel is a further value at the end of this
-module, and no code.
+of :class:`Dialect`; a further kernel of this kind is a further value at the
+end of this module, and no code. Another name than ``MB`` would need code:
+doc/source/contributor/testing.rst lists the places.
 
 Sources, read in the kernels themselves:
 
@@ -444,7 +445,7 @@ SELF_DESCRIBED = Dialect(
     libvirt=False,
 )
 
-#: All dialects. A new dialect must be added only here.
+#: All dialects, by which hosts are recognised.
 ALL: tuple[Dialect, ...] = (OPENEULER_66, OPENEULER_510, INTEL, INTEL_MBPS,
                             AMD, MPAM, NVIDIA)
 

@@ -34,6 +34,7 @@ from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world
+from ghsched_nova.tests.unit.resctrl import fuzz
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base
@@ -71,6 +72,8 @@ class DialectsTest(base.TestCase):
         self.assertEqual(set(machines.DIALECTS), set(SPEAKS))
         self.assertEqual(set(dialects.BY_NAME),
                          {name for name, _machine in SPEAKS.values()})
+        self.assertEqual(set(dialects.BY_NAME),
+                         {SPEAKS[machine][0] for machine in fuzz.DIALECTS})
         for dialect, (name, _machine) in SPEAKS.items():
             host = read(dialect)
             self.assertEqual(name, host.dialect.name)
