@@ -12,6 +12,7 @@
 
 """Commands, options and names in the manual, compared with the code."""
 
+import ast
 import configparser
 import contextlib
 import functools
@@ -277,6 +278,22 @@ class ApiTest(base.TestCase):
             self.assertIn(f'"{key}": ', page)
 
 
+class LogLinesTest(base.TestCase):
+
+    def test_each_log_line_that_is_quoted_is_in_the_code(self):
+        lines = [re.sub(r'%(\\\(\w+\\\))?[sdr]', '.+', re.escape(node.value))
+                 for path in (TOP / 'ghsched_nova').rglob('*.py')
+                 if 'tests' not in path.parts
+                 for node in ast.walk(ast.parse(path.read_text()))
+                 if isinstance(node, ast.Constant)
+                 and str(node.value).startswith('ghsched: ')]
+        quoted = [' '.join(text.split()) for path in MANUAL for text in
+                  re.findall('``(ghsched: [^`]+)``', path.read_text())]
+        self.assertNotEqual([], quoted)
+        self.assertEqual([], [text for text in quoted if not any(
+            re.fullmatch(line, text) for line in lines)])
+
+
 class FeaturesTest(base.TestCase):
     """Pages of features, and their sections."""
 
@@ -292,7 +309,7 @@ class FeaturesTest(base.TestCase):
             path.parent.name
             for package in ('ghsched_nova', 'ghsched_placement')
             for path in (TOP / package / 'features').glob('*/__init__.py')}
-        self.assertIn('bursts', features)
+        self.assertIn('live_change', features)
         self.assertEqual(set(), features - set(self.pages))
 
     def test_each_page_has_the_sections_in_their_order(self):
