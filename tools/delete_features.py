@@ -21,9 +21,13 @@ importable, the sample configuration and the reference must be made, and the
 unit tests must pass. What fails is printed, and the tests that went although
 they are in no folder of a feature.
 
+With --in-place it deletes the features from the tree itself, runs nothing, and
+says what is left to do by hand.
+
 usage: tools/delete_features.py [--tests none|some|all] [FEATURE]...
-  --tests  unit tests that run: those that mention a deleted feature (some, the
-           default), or all
+       tools/delete_features.py --in-place FEATURE...
+  --tests  unit tests that run: those that mention the feature or a key, class
+           or capability of its record (some, the default), or all
   FEATURE  name of a folder in features/; all by default
 """
 
@@ -31,9 +35,12 @@ import argparse
 import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import configparser
 from dataclasses import dataclass
 from dataclasses import field
+import json
 from pathlib import Path
 import re
 import shutil
@@ -71,6 +78,15 @@ for line in sys.stdin.read().splitlines():
     if mark == 'run':
         suite.addTests(unittest.defaultTestLoader.loadTestsFromModule(module))
 sys.exit(not unittest.TextTestRunner().run(suite).wasSuccessful())
+'''
+#: Prints the names that each feature declares: keys, capabilities, classes.
+NAMES = '''
+import json
+from ghsched_placement.features import declared
+print(json.dumps({one.name: sorted(
+    {key.name for key in one.keys + one.node_keys} | {*one.capabilities}
+    | {resource.name.removeprefix('CUSTOM_') for resource in one.resources})
+    for one in declared.FEATURES}))
 '''
 MAKE_CONFIGURATION = (
     '-m', 'oslo_config.generator', '--config-file',
@@ -125,6 +141,15 @@ def read_needs(top: Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def read_names(top: Path) -> dict[str, list[str]]:
+    """Return the names that the features of a tree declare, by feature."""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, '-W', 'ignore', '-c', NAMES], cwd=top, text=True,
+        capture_output=True, timeout=TIMEOUT_S, check=True)
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
 def add_dependents(feature: str,
                    needs: dict[str, tuple[str, ...]]) -> set[str]:
     """Return a feature with all that need it, directly or by others."""
@@ -135,19 +160,52 @@ def add_dependents(feature: str,
     return found
 
 
-class Cutter(ast.NodeTransformer):
-    """Removes features from the syntax tree of a list of features.
+class Cutter(ast.NodeVisitor):
+    """Cuts features out of the text of a list of features.
 
-    :param gone: names that the list has imported from deleted features.
+    What stays keeps its comments and its layout.
+
+    :param text: source of the list.
     :param features: names of the deleted features.
     """
 
-    def __init__(self, gone: set[str], features: set[str]) -> None:
-        self._gone = gone
+    def __init__(self, text: str, features: set[str]) -> None:
+        self._source = text.encode()
+        self.tree = ast.parse(text)
         self._features = features
+        self._gone = {name for name, origin in find_imports(self.tree)
+                      if find_owner(origin) in features}
+        self._lines = [0, *(match.end() for match
+                            in re.finditer(b'\n', self._source))]
+        self._cuts: list[tuple[int, int, bytes]] = []
 
-    def _has_gone(self, node: ast.AST | None) -> bool:
-        return node is not None and any(
+    def cut(self) -> str:
+        """Return the text without the features."""
+        self.visit(self.tree)
+        return self._apply()
+
+    def cut_tables(self) -> str:
+        """Return the text of a test with its tables cut, and no more.
+
+        Tables are the constants of the module, and all dictionaries.
+        """
+        for one in self.tree.body:
+            if isinstance(one, ast.Assign):
+                self.visit(one)
+            else:
+                for node in ast.walk(one):
+                    if isinstance(node, ast.Dict):
+                        self._cut_items(node)
+        return self._apply()
+
+    def _apply(self) -> str:
+        text = self._source
+        for start, end, instead in sorted(set(self._cuts), reverse=True):
+            text = text[:start] + instead + text[end:]
+        return text.decode()
+
+    def _has_gone(self, node: ast.AST) -> bool:
+        return any(
             isinstance(one, ast.Name) and one.id in self._gone
             or isinstance(one, ast.Constant)
             and (one.value in self._features
@@ -155,53 +213,70 @@ class Cutter(ast.NodeTransformer):
                  in self._features)
             for one in ast.walk(node))
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        node.names = [alias for alias in node.names
-                      if (alias.asname or alias.name) not in self._gone]
-        return node if node.names else None
+    def _find_span(self, *nodes: ast.expr) -> tuple[int, int]:
+        first, last = nodes[0], nodes[-1]
+        return (self._lines[first.lineno - 1] + first.col_offset,
+                self._lines[(last.end_lineno or 0) - 1]
+                + (last.end_col_offset or 0))
 
-    def _cut_elements(self, node: ast.Tuple | ast.Set) -> ast.AST:
-        node.elts = [one for one in node.elts if not self._has_gone(one)]
-        return self.generic_visit(node)
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if {alias.asname or alias.name for alias in node.names} & self._gone:
+            self._cuts.append((self._lines[node.lineno - 1],
+                               self._lines[node.end_lineno or 0], b''))
+
+    def _cut_elements(self, node: ast.Tuple | ast.Set) -> None:
+        self._cut_each([(one,) for one in node.elts],
+                       isinstance(node, ast.Tuple))
 
     visit_Tuple = visit_Set = _cut_elements
 
-    def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        items = [(key, value)
-                 for key, value in zip(node.keys, node.values, strict=True)
-                 if not self._has_gone(key) and not self._has_gone(value)]
-        node.keys = [key for key, _value in items]
-        node.values = [value for _key, value in items]
-        return self.generic_visit(node)
+    def _cut_items(self, node: ast.Dict) -> None:
+        self._cut_each([(key, value) for key, value
+                        in zip(node.keys, node.values, strict=True)
+                        if key is not None])
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.bases = [one for one in node.bases if not self._has_gone(one)]
-        return self.generic_visit(node)
+    visit_Dict = _cut_items
 
-    def cut_tables(self, tree: ast.Module) -> ast.Module:
-        """Return the tree of a test with its tables cut, and no more.
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._cut_each([(one,) for one in node.bases])
 
-        Tables are the constants of the module, and all dictionaries.
-        """
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Dict):
-                self.visit_Dict(node)
-        tree.body = [self.visit(one) if isinstance(one, ast.Assign) else one
-                     for one in tree.body]
-        return tree
+    def _cut_each(self, groups: Sequence[tuple[ast.expr, ...]],
+                  needs_comma: bool = False) -> None:
+        """Cut each group of nodes that names a feature, with its comma."""
+        spans = [self._find_span(*nodes) for nodes in groups]
+        left = [number for number, nodes in enumerate(groups)
+                if not any(map(self._has_gone, nodes))]
+        for number in left:
+            for node in groups[number]:
+                self.visit(node)
+        if len(left) == len(groups):
+            return
+        start, end = spans[0][0], spans[-1][1]
+        follows = re.match(rb'\s*,', self._source[end:])
+        if not left:
+            self._cuts.append((start, end + len(follows[0]) if follows
+                               else end, b''))
+            return
+        for number in left:
+            self._cuts.append((start, spans[number][0], b''))
+            start = spans[min(number + 1, len(spans) - 1)][0]
+        comma = needs_comma and len(left) == 1 and not follows
+        self._cuts.append((spans[left[-1]][1], end, b',' * comma))
 
 
 @dataclass
 class Copy:
-    """Copy of the tree without a feature.
+    """Tree without a feature: a copy, or the tree itself.
 
     :param features: the feature and those that need it.
+    :param words: names that the records of these features declare.
     :param shared_tests: deleted tests that were in no folder of a feature.
     """
 
     top: Path
     feature: str
     features: set[str]
+    words: tuple[str, ...]
     shared_tests: list[str] = field(default_factory=list)
 
     def delete(self) -> None:
@@ -211,16 +286,16 @@ class Copy:
                 for name in self.features:
                     shutil.rmtree(folder / name, ignore_errors=True)
             for path in (self.top / package / 'features').glob('declared*.py'):
-                self._cut_list(path)
+                path.write_text(Cutter(path.read_text(),
+                                       self.features).cut())
         for name in GUARDS:
-            tree = ast.parse((self.top / name).read_text())
-            (self.top / name).write_text(ast.unparse(
-                Cutter(set(), self.features).cut_tables(tree)))
+            path = self.top / name
+            path.write_text(Cutter(path.read_text(),
+                                   self.features).cut_tables())
         setup = self.top / 'setup.cfg'
         setup.write_text(''.join(
             line for line in setup.read_text().splitlines(keepends=True)
             if find_owner(line.replace('/', '.')) not in self.features))
-        self._install(setup)
         design = self.top / 'doc/source/contributor/design.rst'
         design.write_text(re.sub(
             rf'^    ``({"|".join(self.features)})``  .*\n', '',
@@ -235,17 +310,11 @@ class Copy:
         return find_owner(f'.features.{name.rpartition("features.")[2]}'
                           ) in self.features
 
-    def _cut_list(self, path: Path) -> None:
-        tree = ast.parse(path.read_text())
-        gone = {name for name, origin in find_imports(tree)
-                if find_owner(origin) in self.features}
-        path.write_text(ast.unparse(Cutter(gone, self.features).visit(tree)))
-
-    def _install(self, setup: Path) -> None:
+    def install(self) -> None:
         """Write the metadata of a distribution, which hides an installed one.
         """
         parser = configparser.ConfigParser(interpolation=None)
-        parser.read(setup)
+        parser.read(self.top / 'setup.cfg')
         folder = self.top / 'ghsched.egg-info'
         folder.mkdir(exist_ok=True)
         (folder / 'PKG-INFO').write_text(
@@ -287,15 +356,30 @@ class Copy:
         unit_tests = {name: path for name, path in modules.items()
                       if '.tests.' in name and path.stem.startswith('test_')
                       and not re.search(r'\.(functional|lab)\.', name)}
-        mentions = re.compile(rf'\b{self.feature}\b')
+        chosen = self._find_mentioning(modules)
         done = self._run('-c', TEST, given='\n'.join(
-            ('run ' if tests == 'all' or tests == 'some'
-             and mentions.search(path.read_text()) else 'load ') + name
-            for name, path in unit_tests.items()))
+            ('run ' if tests == 'all' or tests == 'some' and name in chosen
+             else 'load ') + name for name in unit_tests))
         yield from done.stdout.splitlines()
         if done.returncode:
             yield from dict.fromkeys(_FAILED.findall(done.stderr)
                                      or [done.stderr])
+
+    def _find_mentioning(self, modules: Mapping[str, Path]) -> set[str]:
+        """Return the tests that mention the feature or a name of its record.
+
+        A test that imports a fixture which does is one of them.
+        """
+        word = re.compile(
+            rf'\b(?:CUSTOM_)?(?:{"|".join((self.feature, *self.words))})\b',
+            re.IGNORECASE)
+        texts = {name: path.read_text() for name, path in modules.items()
+                 if is_test(name)}
+        found = {name for name, text in texts.items() if word.search(text)}
+        fixtures = {name for name in found if '.fixtures.' in name}
+        return found | {
+            name for name, text in texts.items() if fixtures
+            & {origin for _name, origin in find_imports(ast.parse(text))}}
 
     def _run(self, *command: str, given: str = ''
              ) -> subprocess.CompletedProcess[str]:
@@ -305,21 +389,38 @@ class Copy:
             check=False)
 
 
-def check_without(feature: str, features: set[str], tests: str) -> bool:
+def delete_in_place(copy: Copy) -> None:
+    """Delete features from the tree and print what is left to be done."""
+    copy.delete()
+    pages = sorted(
+        str(path.relative_to(copy.top))
+        for path in (copy.top / 'doc/source').rglob('*.rst')
+        if re.search(rf'^\.\. feature: ({"|".join(copy.features)})$',
+                     path.read_text(), re.M))
+    print(f'deleted: {", ".join(sorted(copy.features))}',
+          'deleted tests of other parts:', *_indent(copy.shared_tests),
+          'pages of the manual to delete or to shorten:', *_indent(pages),
+          'keys, classes and options that the core keeps (declared.py): '
+          + (', '.join(copy.words) or 'none'),
+          'then: tools/reference_pages.py, tools/house.py --write', sep='\n')
+
+
+def check_without(copy: Copy, tests: str) -> bool:
     """Delete features from a copy, print what fails, and return whether any.
 
-    :param feature: the feature for which the others go.
+    :param copy: features to delete; its tree is made here.
     """
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder, 'tree'), feature, features)
+        copy.top = Path(folder, 'tree')
         shutil.copytree(TOP, copy.top, symlinks=True,
                         ignore=shutil.ignore_patterns(
                             '.git', '__pycache__', '.mypy_cache',
                             '.hypothesis', '.stestr'))
         copy.delete()
+        copy.install()
         failures = list(copy.check(tests))
-    others = ', '.join(sorted(features - {feature})) or 'no other'
-    print(f'{feature} (with it: {others}; tests of others: '
+    others = ', '.join(sorted(copy.features - {copy.feature})) or 'no other'
+    print(f'{copy.feature} (with it: {others}; tests of others: '
           f'{len(copy.shared_tests)}): {len(failures)} failures',
           *_indent(copy.shared_tests, '- '), *_indent(failures), sep='\n',
           flush=True)
@@ -336,12 +437,24 @@ def main() -> int:
         description='Delete each feature in turn from a copy of the tree.')
     parser.add_argument('--tests', choices=('none', 'some', 'all'),
                         default='some')
+    parser.add_argument('--in-place', action='store_true')
     parser.add_argument('features', nargs='*', metavar='FEATURE')
     arguments = parser.parse_args()
-    needs = read_needs(TOP)
-    failed = [feature for feature in arguments.features or needs
-              if check_without(feature, add_dependents(feature, needs),
-                               arguments.tests)]
+    needs, names = read_needs(TOP), read_names(TOP)
+    if unknown := {*arguments.features} - needs.keys():
+        parser.error(f'no such feature: {", ".join(sorted(unknown))}')
+    if arguments.in_place and not arguments.features:
+        parser.error('--in-place needs the name of a feature')
+    copies = []
+    for feature in arguments.features or needs:
+        features = add_dependents(feature, needs)
+        copies.append(Copy(TOP, feature, features, tuple(sorted(
+            {name for one in features for name in names.get(one, ())}))))
+    if arguments.in_place:
+        for copy in copies:
+            delete_in_place(copy)
+        return 0
+    failed = [copy for copy in copies if check_without(copy, arguments.tests)]
     return int(bool(failed))
 
 

@@ -12,7 +12,11 @@
 
 """The features that read extra specs, in the order of their resources.
 
-A feature is deleted with its folder, its tests and its entry here.
+``tools/delete_features.py --in-place NAME`` deletes a feature: its folders,
+its entries in the lists of features, and its tests. The core keeps the names
+that others rely on: its keys (flavor.keys), which are refused from then on,
+the fields of NodePolicy for keys of guest NUMA nodes, its resource classes and
+traits (providers.names), and its options of ``[ghsched]`` (ghsched_nova.conf).
 """
 
 from ghsched_placement.features.bursts import declaration as bursts

@@ -24,20 +24,27 @@ from ghsched_placement.providers.host import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
+_INSTALLED = {'mem_bw_min', *(
+    key.name for feature in declared.FEATURES
+    for key in (*feature.keys, *feature.node_keys))}
+
 #: A flavor that requests something of each feature.
-FLAVOR = {
+FLAVOR = {name: value for name, value in {
     'hw:numa_nodes': '2', 'hw:cpu_policy': 'shared',
     'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_burst': '5',
     'ghsched:mem_bw_burst.1': '0', 'ghsched:l3_ways': '3',
     'ghsched:vcpu_scheduler': 'fifo', 'ghsched:vcpu_runtime_us': '10',
     'ghsched:vcpu_period_us': '100', 'ghsched:guest_topology': 'host',
     'ghsched:affinity_group': 'web', 'ghsched:guest_channel': 'read',
-    'ghsched:pv_hints': 'none', 'ghsched:cpu_cache': 'none'}
+    'ghsched:pv_hints': 'none', 'ghsched:cpu_cache': 'none'}.items()
+    if name.startswith('hw:')
+    or name.partition(':')[2].partition('.')[0] in _INSTALLED}
 
 
 @ddt.ddt
 class DeclaredTest(base.TestCase):
 
+    @base.needs_features('bursts', 'l3_ways', 'real_time')
     def test_each_class_of_a_node_is_declared_once(self):
         found = [resource.name for feature in declared.FEATURES
                  for resource in feature.resources]
@@ -57,6 +64,8 @@ class DeclaredTest(base.TestCase):
         self.assertEqual([], [name for name in found
                               if keys.BY_NAME[name].per_node])
 
+    @base.needs_features('bursts', 'l3_ways', 'real_time', 'guest_topology',
+                         'guest_channel')
     def test_amounts_and_capabilities_of_all_features(self):
         found = policy.parse_policy(FLAVOR, 2, 4)
         self.assertEqual({
