@@ -19,7 +19,6 @@ they are done, and within a second that the host cannot enforce its policy, or
 can again.
 """
 
-import collections
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from typing import Any
 from lxml import etree
 
 from ghsched_nova.base import record_file
+from ghsched_nova.features.guest_channel import channel as channels
 from ghsched_nova.features.guest_channel import class_moves
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream as streams
@@ -48,12 +48,8 @@ from ghsched_placement.flavor.policy import GuestPolicy
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two messages about one guest.
-LOG_PERIOD_S = 3600.0
 #: Seconds between two checks for requests of guests and lost protection.
 POLL_PERIOD_S = 1.0
-#: Moves of vCPUs between classes that one guest gets in a minute.
-MOVES_PER_MINUTE = 6
 _ALIAS = 'ua-ghsched-'
 #: VIR_DOMAIN_METADATA_ELEMENT and VIR_DOMAIN_AFFECT_LIVE.
 _ELEMENT, _LIVE = 2, 1
@@ -63,52 +59,6 @@ _NO_JOB = 0
 SetClasses = Callable[[str, Mapping[str, str]], desired.Running]
 #: Function that reads the limits in force of some guests.
 Measure = Callable[[Sequence[view.Guest]], view.Snapshot | None]
-
-
-class _Channel:
-    """Stream of a guest, and the last state sent to it.
-
-    :ivar domain_id: libvirt's ID of the domain, another one at each start.
-    :ivar is_listed: whether a snapshot was taken since the domain started. The
-        first may have been begun before.
-    :ivar connection: connection of libvirt that the stream belongs to.
-    :ivar informed: state that was last written to the guest.
-    :ivar sending: state that is being written, and the reason.
-    """
-
-    def __init__(self, domain_id: int) -> None:
-        self.domain_id = domain_id
-        self.is_listed = False
-        self.stream: streams.GuestStream | None = None
-        self.connection: Any = None
-        self.informed: lines.GuestState | None = None
-        self.sending: tuple[lines.GuestState, str] | None = None
-        self.logged_at = float('-inf')
-        self.malformed = 0
-        self.moves: collections.deque[float] = collections.deque(
-            maxlen=MOVES_PER_MINUTE)
-
-    @property
-    def last(self) -> lines.GuestState | None:
-        """State that was last sent; None before the first."""
-        return self.sending[0] if self.sending else self.informed
-
-    def choose_reason(self, state: lines.GuestState, first: str) -> str:
-        """Return why the guest is informed now; empty if nothing is new.
-
-        :param first: reason of the first line.
-        """
-        if self.stream is not None and self.stream.is_idle and self.sending:
-            self.informed, self.sending = self.sending[0], None
-        if self.stream is not None and self.stream.is_open:
-            return ('' if self.last == state
-                    else self._choose_reason(state, first))
-        return self._choose_reason(state, first) or lines.REPEATED
-
-    def _choose_reason(self, state: lines.GuestState, first: str) -> str:
-        if self.informed is not None:
-            return lines.choose_reason(self.informed, state)
-        return self.sending[1] if self.sending else first
 
 
 class GuestChannels(compute_hooks.ComputePart):
@@ -136,7 +86,7 @@ class GuestChannels(compute_hooks.ComputePart):
         self._measure = measure
         self._follower: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, channels.Channel] = {}
         self._usage: dict[str, view.GuestUsage] = {}
         self._capacity: dict[int, int] = {}
         self._file = record_file.RecordFile(
@@ -283,19 +233,19 @@ class GuestChannels(compute_hooks.ComputePart):
         channel = self._channels.get(uuid)
         if channel is None or channel.domain_id != running.domain.id:
             self._close(uuid)
-            channel = _Channel(running.domain.id)
+            channel = channels.Channel(running.domain.id)
             self._channels[uuid] = channel
-        self._log_problems(uuid, channel)
+        channel.log_problems(uuid)
         try:
             self._send(uuid, channel, *found, first, always)
         except Exception as error:
-            if is_about_a_gone_domain(error):
+            if channels.is_about_a_gone_domain(error):
                 self._close(uuid)
                 return
-            self._log(uuid, channel, f'{error}; trying again with each report '
-                                     'of the host')
+            channel.log(uuid, f'{error}; trying again with each report of '
+                        'the host')
 
-    def _send(self, uuid: str, channel: _Channel, mode: str,
+    def _send(self, uuid: str, channel: channels.Channel, mode: str,
               state: lines.GuestState, first: str, always: bool) -> None:
         """Send a guest its state if it is new, or if the stream is.
 
@@ -353,16 +303,17 @@ class GuestChannels(compute_hooks.ComputePart):
             except Exception as error:
                 # Such as of a stream that ends meanwhile.
                 with self._lock:
-                    self._log(uuid, channel, f'cannot answer it: {error}')
+                    channel.log(uuid, f'cannot answer it: {error}')
 
-    def _answer_class_request(self, uuid: str, channel: _Channel,
+    def _answer_class_request(self, uuid: str, channel: channels.Channel,
                               request: lines.VcpuMoveRequest) -> None:
         now, running = time.monotonic(), None
         try:
-            if (len(channel.moves) == MOVES_PER_MINUTE
+            if (len(channel.moves) == channels.MOVES_PER_MINUTE
                     and now - channel.moves[0] < 60.0):
                 raise class_moves.NotMovedError(
-                    f'not more than {MOVES_PER_MINUTE} times in a minute')
+                    f'not more than {channels.MOVES_PER_MINUTE} times in a '
+                    'minute')
             channel.moves.append(now)
             running, why = self._set_classes(uuid, request.vcpus), ''
         except class_moves.NotMovedError as error:
@@ -370,8 +321,8 @@ class GuestChannels(compute_hooks.ComputePart):
         except Exception as error:
             why = 'the host could not do it'
             with self._lock:
-                self._log(uuid, channel, 'cannot move vCPUs between vCPU '
-                                         f'classes: {error}')
+                channel.log(uuid, 'cannot move vCPUs between vCPU classes: '
+                            f'{error}')
         stream, state = channel.stream, channel.last
         if stream is None or not stream.is_open:
             return
@@ -392,41 +343,6 @@ class GuestChannels(compute_hooks.ComputePart):
         channel = self._channels.pop(uuid, None)
         if channel is not None and channel.stream is not None:
             channel.stream.close()
-
-    def _log_problems(self, uuid: str, channel: _Channel) -> None:
-        """Log once an hour that a guest writes what it should not."""
-        stream = channel.stream
-        if stream is None:
-            return
-        if stream.is_flooding:
-            self._log(uuid, channel, 'the guest wrote more than '
-                      f'{streams.MAX_RECEIVED} bytes or {streams.MAX_LINES} '
-                      'lines in a minute; not reading on before the next '
-                      'report')
-        elif (not stream.is_open and stream.error is not None
-              and not is_about_a_gone_domain(stream.error)):
-            self._log(uuid, channel, f'it ended: {stream.error}')
-        elif stream.malformed > channel.malformed:
-            self._log(uuid, channel, 'dropped '
-                      f'{stream.malformed - channel.malformed} malformed '
-                      'lines of the guest')
-        channel.malformed = stream.malformed if stream.is_open else 0
-
-    def _log(self, uuid: str, channel: _Channel, problem: str) -> None:
-        now = time.monotonic()
-        if now - channel.logged_at >= LOG_PERIOD_S:
-            channel.logged_at = now
-            LOG.warning('ghsched: channel of guest %(guest)s: %(problem)s',
-                        {'guest': uuid, 'problem': problem})
-
-
-def is_about_a_gone_domain(error: Exception) -> bool:
-    """Whether an error of libvirt says that a domain is gone or does not run.
-
-    A snapshot of the host may have a guest that has just stopped or left.
-    """
-    read_code = getattr(error, 'get_error_code', None)
-    return read_code is not None and read_code() in streams.GONE
 
 
 def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:

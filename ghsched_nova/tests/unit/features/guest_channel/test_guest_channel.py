@@ -20,6 +20,7 @@ from unittest import mock
 
 import fixtures
 
+from ghsched_nova.features.guest_channel import channel
 from ghsched_nova.features.guest_channel import class_moves
 from ghsched_nova.features.guest_channel import guest_channel
 from ghsched_nova.features.guest_channel import lines
@@ -204,7 +205,7 @@ class GuestChannelsTest(ChannelTestCase):
         def refuse():
             raise OSError('no libvirtd')
         with mock.patch.object(self.part, '_connect', refuse), \
-                self.assertLogs(guest_channel.LOG):
+                self.assertLogs(channel.LOG):
             self.observe(make_running())
         self.assertTrue(lost.streams[0].is_aborted)
         self.observe(make_running())
@@ -239,7 +240,7 @@ class GuestChannelsTest(ChannelTestCase):
 
     def test_malformed_line_is_logged_once(self):
         self.observe(make_running())
-        with self.assertLogs(guest_channel.LOG) as logged:
+        with self.assertLogs(channel.LOG) as logged:
             for data in (b'{\n', b''):
                 self.connection.streams[0].incoming = data
                 self.read_reasons()
@@ -253,7 +254,7 @@ class GuestChannelsTest(ChannelTestCase):
             self.observe(make_running())
             opened = self.part._channels[UUID].stream
             opened.error, opened.is_open = OSError('reset'), is_open
-            with logs(guest_channel.LOG):
+            with logs(channel.LOG):
                 self.observe(make_running())
 
     def test_guest_is_informed_of_changes_and_nothing_else(self):
@@ -293,16 +294,16 @@ class GuestChannelsTest(ChannelTestCase):
             ended.callback(ended, stream.HANGUP, None)
             self.connection.error = LibvirtError(code, 'Domain not found')
             self.part._channels[UUID].stream.error = self.connection.error
-            with self.assertNoLogs(guest_channel.LOG):
+            with self.assertNoLogs(channel.LOG):
                 self.observe(make_running(number=code))
             self.assertEqual({}, self.part._channels)
         self.connection.error = LibvirtError(1, 'internal error')
-        with self.assertLogs(guest_channel.LOG):
+        with self.assertLogs(channel.LOG):
             self.observe(make_running())
 
     def test_guest_without_a_channel_and_errors_disturb_nobody(self):
         self.connection.error = OSError('no port')
-        with self.assertLogs(guest_channel.LOG) as logged:
+        with self.assertLogs(channel.LOG) as logged:
             for _ in range(5):
                 self.observe(make_running())
                 self.part.reconcile_guest(make_running())
@@ -354,7 +355,7 @@ class NewsTest(ChannelTestCase):
         self.assertEqual([lines.REPEATED], self.read_reasons())
         self.wish(odd='0')
         self.assertEqual([lines.REFUSED], self.read_reasons())
-        with self.assertLogs(guest_channel.LOG):
+        with self.assertLogs(channel.LOG):
             self.wish(broken='0')
         self.assertEqual([lines.REFUSED], self.read_reasons())
 
@@ -375,7 +376,7 @@ class NewsTest(ChannelTestCase):
         one.incoming = b'{"ghsched":1,"classes":{"odd":"0"}}\n'
         one.callback(one, stream.READABLE, None)
         one.eventUpdateCallback = mock.Mock(side_effect=OSError('gone'))
-        with self.assertLogs(guest_channel.LOG):
+        with self.assertLogs(channel.LOG):
             self.part.move_vcpus_as_asked()
 
     def test_snapshot_of_before_a_move_informs_of_nothing(self):
@@ -443,7 +444,7 @@ class NewsTest(ChannelTestCase):
         self.observe(make_running(mode='write'))
         for _count in range(8):
             self.wish(latency='0-1')
-        self.assertEqual(guest_channel.MOVES_PER_MINUTE, len(self.asked))
+        self.assertEqual(channel.MOVES_PER_MINUTE, len(self.asked))
         self.assertIn(lines.REFUSED, self.read_reasons())
 
 

@@ -33,6 +33,7 @@ from unittest import mock
 
 import fixtures
 
+from ghsched_nova.features.guest_channel import channel
 from ghsched_nova.features.guest_channel import guest_channel
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream
@@ -299,7 +300,7 @@ class HostileGuestTest(base.TestCase):
         self.assertTrue(self.touched)
         self.assert_others_are_untouched()
         # A line an hour, and what is malformed is never an error.
-        hours = 1 + (self.now - 1000.0) // guest_channel.LOG_PERIOD_S
+        hours = 1 + (self.now - 1000.0) // channel.LOG_PERIOD_S
         logged = self.log.output.splitlines()
         self.assertLessEqual(len(logged), hours, self.log.output)
         self.assertNotIn('Traceback', self.log.output)
@@ -347,4 +348,4 @@ class HostileGuestTest(base.TestCase):
         minutes = 1 + spaces.count(MINUTES)
         self.assertLessEqual(
             len(self.touched),
-            guest_channel.MOVES_PER_MINUTE * minutes)
+            channel.MOVES_PER_MINUTE * minutes)
