@@ -71,10 +71,11 @@ def read_version(source: pathlib.Path) -> str:
 def list_differences(name: str, old: pathlib.Path, new: pathlib.Path
                      ) -> list[str]:
     """Return the difference of a definition, without comments and blanks."""
-    texts = [[] if node is None else ast.unparse(node).splitlines()
-             for node in (signatures.find_definition(source, name)
-                          for source in (old, new))]
-    return list(difflib.unified_diff(*texts, lineterm='', n=2))[2:]
+    before, after = (
+        [] if node is None else ast.unparse(node).splitlines()
+        for node in (signatures.find_definition(source, name)
+                     for source in (old, new)))
+    return list(difflib.unified_diff(before, after, lineterm='', n=2))[2:]
 
 
 def is_in_source(source: pathlib.Path, module: str, text: str) -> bool:

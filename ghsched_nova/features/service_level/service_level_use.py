@@ -142,8 +142,9 @@ def _yield_rows(usage: view.GuestUsage
     :returns: name of the class, empty for a guest without classes; the
         bandwidth; and whether a control group limits it.
     """
-    for name, part in ([(one.vcpu_class.name, one) for one in usage.classes]
-                       or [('', usage)]):
+    parts: list[tuple[str, view.GuestUsage | view.ClassUsage]] = [
+        (one.vcpu_class.name, one) for one in usage.classes]
+    for name, part in parts or [('', usage)]:
         for row in part.nodes:
             yield name, row, bool(part.control_groups)
 

@@ -161,7 +161,8 @@ class Libvirt:
         policy, problem = self._policy(domain)
         return self._clock(), view.Guest(
             domain.name(),
-            *key,
+            key[0],
+            key[1],
             policy,
             problem,
             **self._read_nova_metadata(domain),

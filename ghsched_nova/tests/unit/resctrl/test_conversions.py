@@ -13,7 +13,8 @@
 """Every percentage on every dialect, MPAM driver and width of its control.
 
 What an MPAM driver shows is taken from the recorded tables alone, and what
-another kernel shows from writing each percentage to it; the engine has asked the emulated kernel, or read info/.
+another kernel shows from writing each percentage to it; the engine has asked
+the emulated kernel, or read info/.
 """
 
 import contextlib

@@ -158,7 +158,8 @@ class BoundsTest(base.TestCase):
                 LevelKey(name, 0): (Owner(), Period(got=1.0))
                 for name in ('a', f'b{hour}')}, 3600.0, BEGIN + 3600 * hour)
             self.assertLessEqual(len(levels), 10)
-        self.assertEqual(service_level.HOURS_KEPT, len(levels[LevelKey('a', 0)].hours))
+        self.assertEqual(service_level.HOURS_KEPT,
+                         len(levels[LevelKey('a', 0)].hours))
         levels = service_level.add_period_to_levels(
             levels, {}, 60.0, BEGIN + 3600 * 199 + DAY + 1)
         self.assertEqual({}, levels)

@@ -106,7 +106,7 @@ class JudgedTest(base.TestCase):
     def test_no_fewer_caches_would_do(self):
         for seed in spaces.choose(range(CASES)):
             with self.subTest(seed=seed):
-                self.judge(random.Random(seed))
+                self.judge(random.Random(seed))  # noqa: S311
 
     def judge(self, draw):
         threads = draw.choice((1, 1, 2, 2, 4))

@@ -20,6 +20,7 @@ ghsched_nova.tests.functional.test_planner.
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import ddt
 
@@ -76,7 +77,7 @@ def far(free, needed):
 
 
 #: Flavor, changes of kunpeng920, guests, and what the next one lacks.
-COUNTS = (
+COUNTS: tuple[tuple[Any, ...], ...] = (
     (f'{ONE},ghsched:mem_bw_min=35', {}, 8, of_nodes(lack.BANDWIDTH, 30, 35)),
     (f'{ONE},ghsched:mem_bw_min=5,ghsched:mem_bw_burst=20', {}, 0,
      of_nodes(BURSTS, 0, 20)),
