@@ -165,8 +165,8 @@ class Libvirt:
             key[1],
             policy,
             problem,
-            **self._read_nova_metadata(domain),
-            **self._parse_cells_and_devices(domain),
+            **(self._read_nova_metadata(domain)
+               | self._parse_cells_and_devices(domain)),
         )
 
     def _parse_cells_and_devices(self, domain: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from ghsched_placement.tests import base
 UUID = plans.UUID
 
 
-class FilterTest(server_actions.ServerActionTestCase):
+class FilterTestCase(server_actions.ServerActionTestCase):
 
     def setUp(self):
         super().setUp()
@@ -80,21 +80,9 @@ class FilterTest(server_actions.ServerActionTestCase):
         request.environ['nova.context'] = self.context
         return request.get_response(server_filter.filter_factory({})(nova))
 
-    def set(self, specs, **more):
-        return self.ask({'ghsched': {'extra_specs': specs, **more}})
 
-    def test_an_admin_changes_a_server_and_it_is_an_action_of_it(self):
-        found = self.set({'ghsched:mem_bw_min': '20',
-                          'ghsched:mem_bw_max.1': None})
-        self.assertEqual((200, True), (found.status_int,
-                                       found.json['changed']))
-        self.change.assert_called_once_with(
-            {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max.1': None},
-            False)
-        self.in_cell.assert_called_once_with(UUID, self.context)
-        self.as_action.assert_called_once()
-        self.assertEqual(plans.plan().guest.host,
-                         found.json['server']['host'])
+class ReportTest(FilterTestCase):
+    """GET /ghsched and what is below it."""
 
     def get_report(self, path='/ghsched/figures', method='GET', **answer):
         report = mock.Mock(**answer or {'return_value': {'figures': [1]}})
@@ -130,6 +118,26 @@ class FilterTest(server_actions.ServerActionTestCase):
                              ('/ghsched', 'PUT'),
                              ('/servers/ghsched/figures', 'PUT')):
             self.assertEqual(202, self.get_report(path, method).status_int)
+
+
+class FilterTest(FilterTestCase):
+    """The server action."""
+
+    def set(self, specs, **more):
+        return self.ask({'ghsched': {'extra_specs': specs, **more}})
+
+    def test_an_admin_changes_a_server_and_it_is_an_action_of_it(self):
+        found = self.set({'ghsched:mem_bw_min': '20',
+                          'ghsched:mem_bw_max.1': None})
+        self.assertEqual((200, True), (found.status_int,
+                                       found.json['changed']))
+        self.change.assert_called_once_with(
+            {'ghsched:mem_bw_min': '20', 'ghsched:mem_bw_max.1': None},
+            False)
+        self.in_cell.assert_called_once_with(UUID, self.context)
+        self.as_action.assert_called_once()
+        self.assertEqual(plans.plan().guest.host,
+                         found.json['server']['host'])
 
     def test_action_of_a_feature_is_found_by_its_key(self):
         run = mock.Mock(return_value={'server': {'host': 'a'}})
