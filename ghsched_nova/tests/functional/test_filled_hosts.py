@@ -48,6 +48,7 @@ def find_most(rooms, guest_nodes):
 class FilledHostTest(nova_base.GhschedTestCase):
 
     def test_boots_until_refusal_are_the_most_that_fit(self):
+        self.flags(cpu_dedicated_set=f'0-{NODES * CPUS - 1}', group='compute')
         self.start_host(nodes=NODES, cores=CPUS)
         for number in spaces.choose(range(CLOUDS)):
             with self.subTest(cloud=number):
