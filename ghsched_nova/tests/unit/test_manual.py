@@ -195,9 +195,11 @@ class ManualTest(base.TestCase):
             return ''
         if not path.exists():
             return 'no such file'
-        below = TOP / f'{path}.d'
+        # A program of several parts, and one that runs those beside it.
+        parts = [*(TOP / f'{path}.d').rglob('*.py'),
+                 path.parent / f'{"".join(words[1:2])}.py']
         text = path.read_text() + ''.join(
-            one.read_text() for one in below.rglob('*.py'))
+            one.read_text() for one in parts if one.is_file())
         arguments = words[1:words.index('--') if '--' in words else None]
         missing = [word for word in arguments if word.startswith('--')
                    and word.split('=')[0] not in text]

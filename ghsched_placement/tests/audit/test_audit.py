@@ -60,6 +60,12 @@ class AuditTestCase(base.TestCase):
 
 class ServersTest(AuditTestCase):
 
+    def test_one_that_holds_nothing_at_all_is_for_nova_manage_first(self):
+        self.assertEqual(['allocation-differs'], self.kinds(
+            servers=[guest(30, 40)]))
+        self.assertIn(f'heal_allocations --instance {A}',
+                      self.found[0].remedy)
+
     @base.needs_features('bursts')
     def test_another_burst_than_asked_for(self):
         server = Server(A, 'web', 'a', GuestPolicy(
@@ -173,6 +179,11 @@ class EffectiveTest(AuditTestCase):
         # On its way it may have none for a while.
         self.assertEqual((), audit.audit_host_allocations(
             host, [dataclasses.replace(server, moving=True)], {}))
+
+    def test_less_is_guaranteed(self):
+        for minimum in (None, 20):
+            self.assertEqual(['host-differs'], self.effective(
+                NodePolicy(30), minimum=minimum, maximum=100))
 
     def test_no_cap(self):
         self.assertEqual(['host-differs'], self.effective(

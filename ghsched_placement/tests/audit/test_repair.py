@@ -124,6 +124,13 @@ class HealTest(base.TestCase):
                          NODE0: {names.MEM_BW_PCT: held}}, known=known)]
             self.assertEqual([] if percent is None else [percent], found)
 
+    def test_leftover_of_another_node_is_removed_without_the_accounting(self):
+        one, = plan(guest(30, 1), {
+            ROOT: {names.RESCTRL_GROUP: 1}, NODE0: {names.MEM_BW_PCT: 30},
+            NODE1: {names.MEM_BW_PCT: 30}}, known=False)
+        self.assertEqual((0, 30), (one.wanted[NODE0][names.MEM_BW_PCT],
+                                   one.wanted[NODE1][names.MEM_BW_PCT]))
+
     def test_who_holds_nothing_is_for_nova_first(self):
         self.assertEqual([], plan(guest(), {}))
 

@@ -14,8 +14,6 @@
 
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ghsched_placement.flavor import flavor_errors
 from ghsched_placement.flavor import policy
@@ -109,28 +107,6 @@ class ParseTest(base.TestCase):
             [{'name': 'latency', 'vcpus': '0-3', 'nodes': [values]},
              {'name': 'default', 'vcpus': '4-7', 'nodes': []}],
             found['classes'])
-
-    @given(st.data())
-    def test_placement_counts_guarantees_of_all_classes_of_a_node(self, data):
-        """The expected sums are counted vCPU by vCPU."""
-        nodes = data.draw(st.sampled_from([1, 2, 4]))
-        owner = [data.draw(st.sampled_from(['', 'a', 'b', 'c']))
-                 for _vcpu in range(VCPUS)]
-        share = {name: data.draw(st.integers(1, 25)) for name in owner}
-        specs = {f'ghsched:mem_bw_min{"." if name else ""}{name}': str(value)
-                 for name, value in share.items()}
-        named = [f'{name}:' + ','.join(
-            str(vcpu) for vcpu in range(VCPUS) if owner[vcpu] == name)
-            for name in sorted(share) if name]
-        if named:
-            specs[CLASSES] = ','.join(named)
-        found = parse(specs, nodes)
-        self.assertEqual(
-            {number: sum(share[name] for name in {owner[vcpu]
-                                                  for vcpu in mine})
-             for number, mine in enumerate(split(VCPUS, nodes))},
-            found.get_bandwidth_by_node())
-        self.assertEqual(len(share), len(found.groups))
 
 
 class RefusalTest(base.TestCase):

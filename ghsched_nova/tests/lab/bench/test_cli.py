@@ -86,6 +86,11 @@ class CommandTest(base.TestCase):
         self.assertIn('cloud: guests of flavors on a running cloud',
                       self.run_command('list')[1])
 
+    def test_parameter_that_is_none(self):
+        status, _text = self.run_command('run', 'rt-latency', '--runs', '0')
+        self.assertEqual(2, status)
+        self.assertIn('runs: 0 is not from 1 on', self.error)
+
     def test_an_aborted_run_leaves_no_file(self):
         for kept in (None, 'a report'):
             output = self.directory / 'x.json'

@@ -71,6 +71,10 @@ class DialectTestCase(base.TestCase):
 
 
 class SoftwareControllerTest(DialectTestCase):
+
+    def test_info_is_in_percent_all_the_same(self):
+        for name in ('min_bandwidth', 'bandwidth_gran'):
+            self.assertEqual('10\n', self.model.read(f'/info/MB/{name}'))
     dialect = 'intel-mbps'
 
     def test_the_event_is_named_in_each_group(self):
@@ -388,6 +392,20 @@ class CountersTest(DialectTestCase):
     def test_occupancy_takes_none(self):
         self.assign('mbm_total_bytes:*=_')
         self.assertEqual('0', self.figure('mon_L3_05/llc_occupancy', '/g'))
+
+    def test_they_need_not_be_assigned_by_themselves(self):
+        self.model.write('/info/L3_MON/mbm_assign_on_mkdir', '0\n')
+        self.model.mkdir('/a')
+        self.assertEqual('mbm_total_bytes:5=_;71=_\n',
+                         self.model.read('/a/mbm_L3_assignments'))
+
+    def test_there_is_but_one_mode_on_arm(self):
+        self.assertEqual('[mbm_event]\n', self.model.read(
+            '/info/L3_MON/mbm_assign_mode'))
+        self.assertRaises(kernel.ResctrlError, self.model.write,
+                          '/info/L3_MON/mbm_assign_mode', 'default\n')
+        self.assertEqual('Counter assignment mode is not configurable',
+                         self.status)
 
 
 class ModesTest(DialectTestCase):
