@@ -21,6 +21,7 @@ from dataclasses import field
 from pathlib import Path
 import re
 
+from ghsched_nova.features import declared_top
 from ghsched_nova.features.interrupts import model as interrupts
 from ghsched_nova.features.load import load_meter
 from ghsched_nova.features.load import load_rates
@@ -29,7 +30,6 @@ from ghsched_nova.features.top import guest_reader
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
-from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.features.load import bottleneck
 from ghsched_placement.features.load import load
 from ghsched_placement.features.service_level import service_level
@@ -117,9 +117,8 @@ class HostReader:
         return Snapshot(
             **vars(found),
             burst_shortage={
-                node: record.chance for node, record in
-                burst_record.from_file(self.bursts).items()
-                if record.chance is not None and record.promised},
+                node: chance for read in declared_top.BURST_SHORTAGES
+                for node, chance in read(self.bursts).items()},
             short_times=self._read_times_below_guarantee())
 
     def _read_times_below_guarantee(self) -> ShortTimes | None:
@@ -200,11 +199,12 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         metavar='NODE:MB,...',
         help='maximum bandwidth of host NUMA nodes in MB/s (10^6 bytes per '
              'second); takes precedence over the table of the firmware')
-    parser.add_argument(
-        '--bursts', type=Path, metavar='FILE',
-        help='show what nova-compute has measured of bursts '
-             '(ghsched:mem_bw_burst), from ghsched-bursts.json in its '
-             'state_path')
+    if declared_top.BURST_SHORTAGES:
+        parser.add_argument(
+            '--bursts', type=Path, metavar='FILE',
+            help='show what nova-compute has measured of bursts '
+                 '(ghsched:mem_bw_burst), from ghsched-bursts.json in its '
+                 'state_path')
     parser.add_argument(
         '--cache-occupancy', action='store_true',
         help='show how much of the L3 caches groups fill, if the kernel '
@@ -244,4 +244,4 @@ def make_measurement_source(
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
             bottleneck.make_bottleneck_limits({}), period=LOAD_PERIOD),
-        bursts=arguments.bursts)
+        bursts=getattr(arguments, 'bursts', None))

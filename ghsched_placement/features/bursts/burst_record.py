@@ -166,6 +166,16 @@ def from_file(path: Path | None) -> dict[int, Record]:
     return from_json(wire.read_file(path))
 
 
+def read_shortage_probabilities(path: Path | None) -> dict[int, float]:
+    """Read how likely bursts are short, by host NUMA node with bursts.
+
+    :param path: see :func:`from_file`.
+    :returns: probabilities from 0 to 1; nodes without one are left out.
+    """
+    return {node: record.chance for node, record in from_file(path).items()
+            if record.chance is not None and record.promised}
+
+
 def _parse_uses(found: Mapping[str, Any]
                 ) -> dict[str, burst_projects.BurstUseByProject]:
     try:

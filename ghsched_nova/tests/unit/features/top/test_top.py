@@ -36,7 +36,6 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import top_case
 from ghsched_nova.tests.fixtures import trees
-from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.features.service_level import service_level
 from ghsched_placement.tests import base
 
@@ -77,25 +76,6 @@ class BatchTest(top_case.TopTestCase):
                        '-', '50', '102400', '-', 'yes', '-', '3'], rows)
         self.assertIn(['(low_prio_machine)', '0', '0.0', '0.0',
                        *['-'] * 9], rows)
-
-    def test_how_likely_bursts_are_short(self):
-        path = self.tree.top / 'bursts.json'
-        path.write_text(burst_record.to_json({
-            0: burst_record.Record(promised=40, chance=0.0042),
-            1: burst_record.Record(promised=0, chance=0.5)}))
-        _status, text, _errors = self.run_top(
-            self.tree, '-b', '-n', '1', '--bursts', str(path))
-        rows = [line.split() for line in text.splitlines()]
-        self.assertIn(['0', '4000.0', '2.0', '0.0', '4000.0', '0.0', '0',
-                       '0.42'], rows)
-        self.assertIn(['all', '6000.0', '1.5', '0.0', '6000.0', '0.0', '-',
-                       '-'], rows)
-        title = next(line for line in text.splitlines() if 'SHORT %' in line)
-        self.assertLessEqual(len(title), 80)
-        _status, text, _errors = self.run_top(
-            self.tree, '--json', '-n', '1', '--bursts', str(path))
-        self.assertEqual([0.0042, None], [
-            node['short_chance'] for node in json.loads(text)['nodes']])
 
     def test_top_with_service_levels_shows_short_time_of_guests(self):
         path = self.tree.top / 'levels.json'
