@@ -166,7 +166,7 @@ class VfsTest(base.TestCase):
             'ghsched:vfs.0=nic:40', 'ghsched:vfs_locality=socket',
             extra=('--node', '2,3'))
         self.assertEqual(1, status)
-        self.assertIn('near enough', document['refusal'])
+        self.assertIn('0 VFs of nic free, 40 needed', document['refusal'])
         status, _document = self.explain(
             'ghsched:vfs.0=nic:40', extra=('--node', '2,3'))
         self.assertEqual(0, status)
