@@ -416,8 +416,10 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
                       floating=devices.get(None, {}),
                       pfs=tuple(_iterate_pfs(pools)),
                       placement_headroom=headroom.from_stats(stats),
-                      vcpus=_count_free_units(report, 'vcpus', 'cpu'),
-                      memory=_count_free_units(report, 'memory_mb', 'ram'))
+                      vcpus=_count_free_units(report, 'vcpus',
+                                              'cpu_allocation_ratio'),
+                      memory=_count_free_units(report, 'memory_mb',
+                                               'ram_allocation_ratio'))
 
 
 def _count_free_units(report: Mapping[str, Any], column: str,
@@ -426,11 +428,11 @@ def _count_free_units(report: Mapping[str, Any], column: str,
 
     :param column: column of the total amount; with ``_used``, that of what
         guests use.
-    :param ratio: beginning of the column of the allocation ratio.
+    :param ratio: column of the allocation ratio.
     """
-    return int(_parse_count(report[column]) * _parse_allocation_ratio(
-        report[f'{ratio}_allocation_ratio'])) - _parse_count(
-            report[f'{column}_used'])
+    return (int(_parse_count(report[column])
+                * _parse_allocation_ratio(report[ratio]))
+            - _parse_count(report[f'{column}_used']))
 
 
 def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:

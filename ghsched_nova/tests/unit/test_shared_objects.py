@@ -161,8 +161,8 @@ NOT_SHARED = {
     'ghsched_nova.features.bursts.burst_use.BurstRecorder': _IN_TURN,
     'ghsched_nova.features.exporter.repair_counts.RepairCounts': _IN_TURN,
     'ghsched_nova.features.history.history_use.HistoryRecorder': _IN_TURN,
-    'ghsched_nova.features.guest_channel.guest_channel.'
-    '_Channel': 'GuestChannels locks it',
+    'ghsched_nova.features.guest_channel.channel.Channel':
+        'GuestChannels locks it',
     'ghsched_nova.features.guest_channel.guest_channel.'
     'GuestChannels': 'its lock guards it',
     'ghsched_nova.features.guest_channel.lines.'
