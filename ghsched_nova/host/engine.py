@@ -93,9 +93,8 @@ class HostEngine(host_facts.HostFacts):
         #: Function that lists all running domains.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
         #: Function that brings resctrl into the desired state.
-        self.reconcile_groups: Callable[
-            [Path, Path, model.Wanted],
-            reconciling.Report] = root_calls.reconcile
+        self.run_reconcile: Callable[[Path, Path, model.Wanted],
+                                     reconciling.Report] = root_calls.reconcile
         #: Renderer of policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
@@ -166,7 +165,7 @@ class HostEngine(host_facts.HostFacts):
             guests = tuple(passthrough.add_iommu_groups(
                 guest, running, host, self.section)
                 for guest in desired.make_desired_groups(host, running))
-            report = self.reconcile_groups(self.root, run_path, model.Wanted(
+            report = self.run_reconcile(self.root, run_path, model.Wanted(
                 guests, (running.domain,), all_threads=all_threads,
                 **host.plan_facts))
         report_log.log_actions(report)
@@ -189,7 +188,7 @@ class HostEngine(host_facts.HostFacts):
 
     def check_resctrl_access(self) -> None:
         """Raise GroupError if resctrl is not mounted or cannot be locked."""
-        self.reconcile_groups(self.root, self.run_path, model.Wanted())
+        self.run_reconcile(self.root, self.run_path, model.Wanted())
 
     def make_wanted_state(self, running: Iterable[desired.Running],
                           old_groups: Iterable[str]
@@ -286,8 +285,7 @@ class HostEngine(host_facts.HostFacts):
             if not (wanted.guests or wanted.removable or wanted.cache):
                 return tuple(problems), ()
             try:
-                report = self.reconcile_groups(self.root, self.run_path,
-                                               wanted)
+                report = self.run_reconcile(self.root, self.run_path, wanted)
             except fs.GroupError as error:
                 return (*problems, *(
                     model.Problem(guest.domain.uuid, '', str(error))

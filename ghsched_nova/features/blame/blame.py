@@ -116,7 +116,7 @@ def _make_host_engine(arguments: argparse.Namespace,
     host = engine.HostEngine(section, readings.RoundingCache(
         Path(section.resctrl_path), state_path / readings.FILE, saves=False))
     host.running = lambda: domains.list_running_domains(arguments.connect)
-    host.reconcile_groups = _set_limits_as_root
+    host.run_reconcile = _set_limits_as_root
     return host
 
 

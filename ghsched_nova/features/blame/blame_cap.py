@@ -305,7 +305,7 @@ class Capper:
                 or running.shared_group):
             engine.reconcile()      # groups of other guests may be affected
         else:
-            engine.reconcile_groups(engine.root, engine.run_path, wanted)
+            engine.run_reconcile(engine.root, engine.run_path, wanted)
 
     def _report_end(self, uuid: str) -> None:
         try:

@@ -125,10 +125,10 @@ class CapperTest(base.TestCase):
         def refuse(*_operation):
             raise fs.GroupError('no')
 
-        self.host.engine.reconcile_groups = mock.Mock(side_effect=refuse)
+        self.host.engine.run_reconcile = mock.Mock(side_effect=refuse)
         self.useFixture(FakeLogger())
         self.assertRaises(blame_cap.NotCapped, self.cap)
-        self.host.engine.reconcile_groups = self.host.apply
+        self.host.engine.run_reconcile = self.host.apply
         self.assertEqual(self.before, self.host.show())
         self.assertIsNone(self.capper._timer)
 
@@ -140,11 +140,11 @@ class CapperTest(base.TestCase):
         self.cap(next(number for number, one in enumerate(self.guests)
                       if one.policy))
         log = self.useFixture(FakeLogger())
-        self.host.engine.reconcile_groups = mock.Mock(
+        self.host.engine.run_reconcile = mock.Mock(
             side_effect=fs.GroupError('no'))
         self.capper.restore_limits()
         self.assertIn('retrying in the next periodic task', log.output)
-        self.host.engine.reconcile_groups = self.host.apply
+        self.host.engine.run_reconcile = self.host.apply
         self.host.engine.reconcile()
         self.assertEqual(self.before, self.host.show())
 
