@@ -34,13 +34,13 @@ import os_resource_classes as orc
 from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit import room as rooms
+from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 
 #: Resource classes of a host NUMA node, in the order of their amounts and of
 #: reasons: bandwidth first.
-NODE_CLASSES = (names.MEM_BW_PCT,
-                *sorted(names.NODE_CLASSES - {names.MEM_BW_PCT}))
+NODE_CLASSES = (names.MEM_BW_PCT, *sorted(BESIDE_BANDWIDTH))
 
 _NODE = re.compile(r'.*_NUMA([0-9]{1,6})', re.DOTALL)
 
