@@ -111,6 +111,7 @@ class ParseTest(base.TestCase):
 
 class RefusalTest(base.TestCase):
 
+    @base.needs_features('bursts', 'l3_ways')
     def test_contradictions_name_key_and_reason(self):
         bandwidth = {'ghsched:mem_bw_min.a': '10'}
         for value, more, key, reason in (

@@ -88,6 +88,7 @@ class BuildTest(base.TestCase):
             {group.suffix: group.resources for group in found.groups})
         self.assertIn('CUSTOM_GHSCHED_L3_WAYS', found.root_required)
 
+    @base.needs_features('bursts')
     def test_bursts_are_asked_for_where_guarantees_are_counted(self):
         policy = GuestPolicy((NodePolicy(minimum=20, burst=30),
                               NodePolicy(burst=5)))

@@ -64,6 +64,7 @@ class CheckTest(base.TestCase):
         self.assertIn('0 thousandths of a CPU in real time for it instead of '
                       '668', str(error))
 
+    @base.needs_features('bursts')
     def test_another_burst_is_refused(self):
         policy = parse_policy({'ghsched:mem_bw_burst': '30'}, 1)
         held = {NODE[1]: {'resources': {names.MEM_BW_BURST_PCT: 30}}}

@@ -154,6 +154,7 @@ class ForIndexTest(base.TestCase):
     def test_a_guest_with_dedicated_cpus_needs_no_shared_ones(self):
         self.assertEqual(0, self.need().vcpus)
 
+    @base.needs_features('bursts')
     def test_bursts_are_left_to_placement(self):
         specs = {'hw:numa_nodes': '1', 'ghsched:mem_bw_min': '30'}
         with_burst = self.need(

@@ -453,7 +453,7 @@ class ClassTest(KeyTestCase):
 
     def test_each_class_without_room_refuses_the_move(self):
         specs = sample_flavors.flavor(*sample_flavors.KEY_OF_CLASS.values())
-        for name in sorted(names.NODE_CLASSES):
+        for name in sorted(sample_flavors.KEY_OF_CLASS):
             server = Server(specs)
             with mock.patch.dict(clouds.OFFERED, {name: 1}):
                 error = self.assertRaises(errors.Refused, server.move, 1)
