@@ -51,7 +51,9 @@ LOG = logging.getLogger(__name__)
 ACTION = 'ghsched'
 _LEGACY_VERSION = 'X-OpenStack-Nova-API-Version'
 _PATH = re.compile(r'(?:/[^/]+)?/servers/([0-9A-Fa-f-]{32,36})/action/?')
-_REPORT_PATH = re.compile(r'(?:/[^/]+)?/ghsched(?:/([a-z-]+))?/?')
+#: A project's ID may come first; /servers/ghsched is Nova's.
+_REPORT_PATH = re.compile(
+    r'(?:/[^/]+)?/ghsched/([a-z-]+)/?|(?:/[0-9a-f-]+)?/ghsched/?')
 #: Version of the requests and of their answers. A new argument or a new key of
 #: an answer adds one.
 _VERSION = 1

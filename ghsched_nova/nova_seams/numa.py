@@ -208,32 +208,51 @@ def _fit_on_chosen_cpus(fit: Callable[[Any, Any], Any],
                         in_order: bool) -> Any:
     """Fit a guest on host NUMA nodes with the CPUs that a feature chooses.
 
+    Nova chooses the host nodes, and sees all of them; of each it sees only
+    the dedicated CPUs that were chosen.
+
     :param fit: function that fits a guest topology on a host topology.
     :param fit_node: the same for CPUs and memory only.
     :param topology: guest NUMA topology.
     :param in_order: whether each guest node goes to the host node at its
-        place. Otherwise fuller host nodes come first.
+        place.
     :returns: the fitted guest topology; None if the guest does not fit.
     """
-    cells = list(host_topology.cells)
-    if not in_order:
-        cells.sort(key=lambda cell: len(cell.free_pcpus))
+    cells = host_topology.cells
 
     @functools.cache
     def find_part(number: int, place: int) -> Any:
         return _find_fitting_part(fit_node, cells[place], topology, number,
                                   choose)
 
-    ways = itertools.islice(
-        itertools.permutations(range(len(cells)), len(topology)),
-        1 if in_order else _MOST_WAYS)
-    for way in ways:
-        parts = list(itertools.starmap(find_part, enumerate(way)))
-        fitted = all(parts) and fit(objects.NUMATopology(cells=parts),
-                                    topology.obj_clone())
-        if fitted:
+    places = range(len(cells))
+    if _has_equal_nodes(topology):
+        return fit(objects.NUMATopology(cells=[
+            find_part(0, place) or _copy_with_dedicated_cpus(
+                cells[place], frozenset()) for place in places]),
+            topology.obj_clone())
+    allowed = [[place for place in ([number] if in_order else places)
+                if find_part(number, place)]
+               for number in range(len(topology))]
+    ways = (way for way in itertools.product(*allowed)
+            if len(set(way)) == len(way))
+    for way in itertools.islice(ways, _MOST_WAYS):
+        parts = {place: find_part(number, place)
+                 for number, place in enumerate(way)}
+        fitted = fit(objects.NUMATopology(cells=[
+            parts.get(place) or _copy_with_dedicated_cpus(
+                cells[place], frozenset()) for place in places]),
+            topology.obj_clone())
+        if list_host_nodes(fitted) == [cells[place].id for place in way]:
             return fitted
     return None
+
+
+def _has_equal_nodes(topology: Any) -> bool:
+    """Return whether all NUMA nodes of a guest need the same CPUs."""
+    return len({(len(cell.pcpuset), cell.cpu_thread_policy, cell.memory,
+                 cell.pagesize) for cell in topology.cells}) == 1 and (
+        len(topology) == 1 or not topology.emulator_threads_isolated)
 
 
 def _find_fitting_part(fit_node: Callable[[Any, Any], Any],
@@ -254,8 +273,11 @@ def _find_fitting_part(fit_node: Callable[[Any, Any], Any],
     cell = guest.cells[0]
     needed = len(cell.pcpuset)
     if not needed:
-        return host_cell
+        return host_cell    # its CPUs are shared
     needed += bool(guest.emulator_threads_isolated)
+    if not fit_node(objects.NUMATopology(cells=[host_cell]),
+                    guest.obj_clone()):
+        return None
     for cpus in choose(_make_host_cell(host_cell), needed,
                        cell.cpu_thread_policy or 'prefer'):
         part = _copy_with_dedicated_cpus(host_cell, cpus)

@@ -161,13 +161,15 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         refused = GroupedReasons()
         for host_state in hosts:
             if isinstance(host_state, HostStateView) and (
-                    not host_state.consumed):
+                    not host_state.consumed
+                    and host_state.near == required.near):
                 # Nothing has changed since an earlier instance.
                 yield host_state
                 continue
             view = HostStateView(host_state)
             refusal = self._try_host(view, spec, required)
             if refusal is None:
+                view.near = required.near
                 yield view
             else:
                 refused.add_reason(host_state.host, refusal)

@@ -16,6 +16,7 @@ from typing import Any
 
 from nova.scheduler import host_manager
 
+from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
@@ -54,11 +55,13 @@ class GhschedHostState(host_manager.HostState):
         mapping = (scheduler.get_request_group_providers(spec_obj) if vfs
                    else {})
         if not mapping:
-            super().consume_from_request(spec_obj)
+            with numa.choosing_cpus(spec_obj.flavor):
+                super().consume_from_request(spec_obj)
             return
         candidates.map_vfs_to_pfs([{'mappings': mapping}], vfs)
         mapped = scheduler.copy_with_request_group_providers(spec_obj, mapping)
-        super().consume_from_request(mapped)
+        with numa.choosing_cpus(spec_obj.flavor):
+            super().consume_from_request(mapped)
         # Nova fits the guest and stores its host NUMA nodes in the request.
         if 'numa_topology' in mapped:
             spec_obj.numa_topology = mapped.numa_topology
@@ -73,6 +76,8 @@ class HostStateView(GhschedHostState):
     limits differ by instance, so each instance needs a host state of its own.
 
     :ivar consumed: whether this instance was placed on the host.
+    :ivar near: whether the filter has looked for devices on the guest's NUMA
+        nodes; None before the filter has chosen a candidate.
     :ivar claimed: whether an earlier instance of the request was placed on
         the host, so that Placement's candidates may be out of date.
     :ivar all_candidates: the host's allocation candidates before one is
@@ -87,6 +92,7 @@ class HostStateView(GhschedHostState):
         # Bypasses the property that computes limits when they are read.
         self.__dict__['limits'] = dict(state.__dict__['limits'])
         self.consumed = False
+        self.near: bool | None = None
         self.claimed = False
         candidates: list[Any] = state.allocation_candidates
         if isinstance(state, HostStateView):

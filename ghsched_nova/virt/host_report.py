@@ -82,7 +82,7 @@ class HostReport:
     def add_node_networks(self, topology: Any) -> Any:
         """Add a pseudo network for each node to the host's NUMA topology.
 
-        Further ones name the CPUs that share an L3 cache.
+        One more for each L3 cache names the CPUs that share it.
 
         A pseudo network is a physical network without hardware. A claim that
         asks for the pseudo network of a host NUMA node is restricted to this

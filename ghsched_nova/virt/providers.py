@@ -185,32 +185,6 @@ def _find_shrinking_resources(
     return found
 
 
-def _find_shrinking_bandwidth(
-        provider_tree: Any, root_uuid: str, host: HostDescription,
-        config: tree.Config, usages: Usages,
-        current: Mapping[str, tree.CurrentInventory]
-) -> Mapping[str, tree.CurrentInventory]:
-    """Return current amounts of NUMA nodes whose bandwidth inventory shrinks.
-
-    :param usages: function that returns the used amounts of a provider.
-    :param current: amounts that the caller already knows, by UUID of the
-        provider.
-    :returns: these amounts, completed by the used bandwidth, by UUID of each
-        NUMA provider that will offer less bandwidth than now.
-    """
-    found = {}
-    for node in host.nodes:
-        uuid = names.make_numa_provider_uuid(root_uuid, node)
-        record = _get_inventory(provider_tree, uuid).get(names.MEM_BW_PCT)
-        known = current.get(uuid, tree.CurrentInventory())
-        offered = tree.make_bandwidth_inventory(node, host, config, known)
-        if record and (tree.compute_free_amount(record, 0)
-                       > tree.compute_free_amount(offered, 0)):
-            found[uuid] = dataclasses.replace(
-                known, used=usages(uuid).get(names.MEM_BW_PCT, 0))
-    return found
-
-
 def _put_provider(provider_tree: Any, provider: tree.WantedProvider) -> None:
     if not provider_tree.exists(provider.uuid):
         provider_tree.new_child(provider.name, provider.parent_uuid,

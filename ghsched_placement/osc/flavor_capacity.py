@@ -153,7 +153,8 @@ class ListFlavorCapacities(base.Lister):
                     *(columns.mark_unknown(None),) * 2)
         now = cloud.count_flavor(name, requirements)
         changes = list(_try_other_extra_specs(cloud, record, parse))
-        for find_moves in finders:
+        # The finders plan for one number of NUMA nodes.
+        for find_moves in finders if len(requirements) == 1 else ():
             changes += find_moves(requirements[0].demand, now.guests)
         change, after = max(changes, key=lambda one: one[1],
                             default=('', 0))

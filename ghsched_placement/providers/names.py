@@ -18,6 +18,7 @@ os-resource-classes) is one edit here.
 """
 
 from collections.abc import Sequence
+import functools
 import re
 import uuid
 
@@ -83,7 +84,7 @@ NODE_CLASSES = OUR_CLASSES - {RESCTRL_GROUP}
 _OUR_TRAITS = frozenset({*CAPABILITY_TRAITS.values(), NUMA_NODE_TRAIT})
 
 #: Beginning of the traits of :func:`make_share_trait`.
-SHARE_TRAIT_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
+_SHARES_PREFIX = 'CUSTOM_GHSCHED_SHARES_'
 
 
 def make_share_trait(fingerprint: str, guest_node: int) -> str:
@@ -96,11 +97,11 @@ def make_share_trait(fingerprint: str, guest_node: int) -> str:
     :param guest_node: number of the guest NUMA node that can be placed on the
         host node.
     """
-    return f'{SHARE_TRAIT_PREFIX}{fingerprint.upper()}_{guest_node}'
+    return f'{_SHARES_PREFIX}{fingerprint.upper()}_{guest_node}'
 
 
 def is_share_trait(trait: str) -> bool:
-    return trait.startswith(SHARE_TRAIT_PREFIX)
+    return trait.startswith(_SHARES_PREFIX)
 
 
 def is_ghsched_trait(trait: str) -> bool:
@@ -234,7 +235,7 @@ def parse_cpuless_node_physnet(physnet: str) -> int | None:
     return _parse_number(match[1]) if match else None
 
 
-_CACHE = re.compile('ghsched-l3-([0-9]{1,5}(?:(?:to|-)[0-9]{1,5}){0,127})')
+_CACHE = re.compile('ghsched-l3-([0-9]{1,5}(?:(?:to|-)[0-9]{1,5}){0,511})')
 
 
 def make_cache_physnet(cpus: frozenset[int]) -> str:
@@ -249,6 +250,7 @@ def make_cache_physnet(cpus: frozenset[int]) -> str:
         '-', 'to').replace(',', '-')
 
 
+@functools.lru_cache(maxsize=4096)
 def parse_cache_physnet(physnet: str) -> frozenset[int] | None:
     """Parse the CPUs that share an L3 cache from a pseudo physical network.
 
@@ -257,8 +259,12 @@ def parse_cache_physnet(physnet: str) -> frozenset[int] | None:
     :returns: None for any other name.
     """
     match = _CACHE.fullmatch(physnet)
+    numbers = [*map(int, re.findall('[0-9]+', match[1]))] if match else []
+    # Ranges that overlap would be slow to read.
+    if not match or numbers != sorted(set(numbers)):
+        return None
     try:
-        return match and cpulist.parse_cpu_list(
+        return cpulist.parse_cpu_list(
             match[1].replace('-', ',').replace('to', '-'))
     except cpulist.CpuListError:
         return None

@@ -99,12 +99,6 @@ class PlacementClient:
         """Whether any resource provider in Placement has a given trait."""
         return self.count_providers(trait) > 0
 
-    def is_trait_prefix_in_use(self, prefix: str) -> bool:
-        """Whether any provider has a trait that begins with a prefix."""
-        return bool(self.get('/traits', [
-            ('name', f'startswith:{prefix}'),
-            ('associated', 'true')])['traits'])
-
     def count_providers(self, trait: str) -> int:
         """Return the number of resource providers that have a given trait."""
         try:

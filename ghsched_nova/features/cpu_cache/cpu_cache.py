@@ -35,10 +35,11 @@ class CpuCaches(compute_hooks.ComputePart):
 
         It has none if the kernel does not say which CPUs share an L3.
         """
-        for _node, path in sysfs.iterate_numa_nodes(self._root):
-            if not all(cpus for _number, cpus in sysfs.iterate_l3_caches(
-                    self._root, sysfs.read_node_cpus(path))):
-                return found
+        caches = [cpus for _node, path in sysfs.iterate_numa_nodes(self._root)
+                  for _number, cpus in sysfs.iterate_l3_caches(
+                      self._root, sysfs.read_node_cpus(path))]
+        if not caches or not all(caches):
+            return found
         return dataclasses.replace(found, capabilities=found.capabilities
                                    | {cache_part.CAPABILITY})
 

@@ -85,7 +85,7 @@ class Channel:
                      'report')
         elif (not stream.is_open and stream.error is not None
               and not is_about_a_gone_domain(stream.error)):
-            self.log(uuid, f'it ended: {stream.error}')
+            self.log(uuid, f'the stream ended: {stream.error}')
         elif stream.malformed > self.malformed:
             self.log(uuid, f'dropped {stream.malformed - self.malformed} '
                      'malformed lines of the guest')

@@ -274,9 +274,8 @@ class GuestChannels(compute_hooks.ComputePart):
             try:
                 self.inform_of_protection()
             except Exception as error:
-                LOG.warning('ghsched: cannot inform guests that the host '
-                            'enforces their policies, or cannot; retrying: '
-                            '%s', error)
+                LOG.warning('ghsched: cannot inform guests whether their '
+                            'policies are enforced; retrying: %s', error)
 
     def inform_of_protection(self) -> None:
         """Inform guests whose policy is no longer enforced, or again is."""

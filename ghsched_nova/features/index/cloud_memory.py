@@ -47,7 +47,7 @@ class CloudMemory:
         self._answers = AgedCache[Any, Any](MAX_AGE, _MAX_ANSWERS)
 
     def remember(self, question: Any, ask: Callable[[], Any]) -> Any:
-        """Return the answer to a question, a remembered one if there is one.
+        """Return an answer of Placement, which is asked once a minute at most.
 
         :param ask: function that asks Placement. An answer that is false or
             empty is not remembered.

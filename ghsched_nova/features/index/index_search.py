@@ -525,10 +525,11 @@ def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
         if len(states) >= search.batch:
             break
     weighed = manager.get_weighed_hosts(states, search.spec)[:search.batch]
-    search.states = {one.obj.uuid: one.obj for one in weighed}
-    search.attempts += len(search.states)
-    search.tried.update(search.states)
-    return [views[uuid] for uuid in search.states]
+    chosen = {one.obj.uuid: one.obj for one in weighed}
+    search.states |= chosen
+    search.attempts += len(chosen)
+    search.tried.update(chosen)
+    return [views[uuid] for uuid in chosen]
 
 
 def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,

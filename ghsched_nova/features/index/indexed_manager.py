@@ -24,7 +24,6 @@ from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler.select_call import SelectCall
 from ghsched_placement.fit import cloud_lack
 from ghsched_placement.flavor import policy as policies
-from ghsched_placement.providers import names
 
 
 class IndexClient:
@@ -124,19 +123,6 @@ class IndexedManager(manager.CoreSchedulerManager):
         cloud = super()._make_cloud_queries(spec, policy)
         memory = self._indexed and self._indexed.memory
         return memory.answer_from_index(cloud) if memory else cloud
-
-    def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
-        """Return whether any host has a shared group of this policy.
-
-        While no guest of the cloud shares a group, this is asked once a
-        minute.
-        """
-        memory = self._indexed and self._indexed.memory
-        if memory and memory.remember('no group is shared', lambda: not (
-                self._placement.is_trait_prefix_in_use(
-                    names.SHARE_TRAIT_PREFIX))):
-            return False
-        return super()._has_shared_group(policy)
 
     def _get_all_host_states(self, context: Any, spec_obj: Any,
                              provider_summaries: Any) -> Any:

@@ -50,7 +50,7 @@ CHANGES = {'SetServer', 'MoveServerNodes', 'BlameServer'}
 #: Commands whose answer has figures that only the host knows.
 ASK_HOSTS = {'Audit', 'ShowCapacity', 'CheckFlavor', 'ShowHost',
              'PlanRebalance', 'ApplyRebalance', 'ShowServerBandwidth',
-             'ListServers', 'PlanDensity'}
+             'ListServers', 'ListFlavorCapacities', 'PlanDensity'}
 SAMPLES = {'ShowHost': ['a']}
 
 

@@ -107,7 +107,7 @@ class RandomClassOperationsTest(nova_base.GhschedTestCase):
         def note(domain, guest):
             enforce(domain, guest)
             self.groups[guest.domain.uuid, guest.vcpu_class] = (
-                set(guest.vcpus if guest.moved is None else guest.moved),
+                set(guest.vcpus),
                 {line: dict(values) for line, values
                  in guest.desired.items()})
 

@@ -48,10 +48,10 @@ class RetireTest(test_pci_providers.PciProviderTestCase):
 
     def domains(self):
         driver = self.computes['host_a'].driver
-        if not hasattr(driver, '_read_running_guest'):
+        if not hasattr(driver, '_guests'):
             return []       # the stock driver
         return [desired.Running(found.domain, found.xml) for found in map(
-            driver._read_running_guest,
+            driver._guests.read_guest,
             driver._host.list_guests(only_running=False))]
 
     def retire(self, *arguments):

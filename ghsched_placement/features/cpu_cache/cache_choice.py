@@ -37,7 +37,7 @@ class Cache(NamedTuple):
 
     :param cpus: dedicated CPUs of the node that share the cache.
     :param total: number of vCPUs that these CPUs can have.
-    :param room: about how many further vCPUs they can have.
+    :param room: number of further vCPUs that they can have at most.
     :param free: number of these CPUs that no guest uses.
     """
 

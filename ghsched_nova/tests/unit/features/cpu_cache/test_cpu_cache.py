@@ -221,8 +221,8 @@ class NodesTest(base.TestCase):
         return found and [(cell.id, frozenset(cell.cpu_pinning.values()))
                           for cell in found.cells]
 
-    def test_fuller_nodes_come_first_where_no_order_is_chosen(self):
-        self.assertEqual([(0, {4, 5, 6, 7}), (2, {5, 6, 7})], self.fit())
+    def test_nodes_have_their_parts_where_no_order_is_chosen(self):
+        self.assertEqual([(0, {4, 5, 6, 7}), (1, {1, 2, 3})], self.fit())
 
     def test_chosen_order_is_kept_or_the_guest_does_not_fit(self):
         self.assertEqual([(1, {4, 5, 6, 7}), (2, {5, 6, 7})],

@@ -101,7 +101,7 @@ class ReportTest(FilterTestCase):
 
     def test_every_user_learns_which_requests_there_are(self):
         self.become('reader')
-        for path in ('/ghsched', '/ghsched/', '/project/ghsched'):
+        for path in ('/ghsched', '/ghsched/', f'/{"a1" * 16}/ghsched'):
             found = self.ask(b'', path, 'GET')
             self.assertEqual(200, found.status_int)
             self.assertEqual({
@@ -116,6 +116,8 @@ class ReportTest(FilterTestCase):
                              ('/ghsched/figures/1', 'GET'),
                              ('/ghsched/others', 'GET'),
                              ('/ghsched', 'PUT'),
+                             ('/servers/ghsched', 'GET'),
+                             ('/os-keypairs/ghsched', 'GET'),
                              ('/servers/ghsched/figures', 'PUT')):
             self.assertEqual(202, self.get_report(path, method).status_int)
 
