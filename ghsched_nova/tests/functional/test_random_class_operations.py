@@ -30,7 +30,6 @@ from testtools import content
 
 from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.guest_channel import class_moves
-from ghsched_nova.features.guest_channel import guest_channel
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.tests.fixtures import guest_memory
@@ -157,9 +156,10 @@ class RandomClassOperationsTest(nova_base.GhschedTestCase):
             every, self.chance.randint(0, len(every))))
         driver = self.computes[self.host(server)].driver
         try:
-            guest_channel.set_vcpu_classes(
-                driver._make_services(), guest.uuid,
-                {name: ','.join(map(str, sorted(wanted)))})
+            channels = next(part for feature, part in driver._parts._parts
+                            if feature.name == 'guest_channel')
+            channels._set_classes(
+                guest.uuid, {name: ','.join(map(str, sorted(wanted)))})
         except class_moves.NotMovedError:
             return
         before = set(guest.members[name])
