@@ -227,9 +227,8 @@ def _fit_on_chosen_cpus(fit: Callable[[Any, Any], Any],
 
     places = range(len(cells))
     if _has_equal_nodes(topology):
-        return fit(objects.NUMATopology(cells=[
-            find_part(0, place) or _copy_with_dedicated_cpus(
-                cells[place], frozenset()) for place in places]),
+        return fit(_make_topology(cells, {
+            place: find_part(0, place) for place in places}),
             topology.obj_clone())
     allowed = [[place for place in ([number] if in_order else places)
                 if find_part(number, place)]
@@ -237,15 +236,25 @@ def _fit_on_chosen_cpus(fit: Callable[[Any, Any], Any],
     ways = (way for way in itertools.product(*allowed)
             if len(set(way)) == len(way))
     for way in itertools.islice(ways, _MOST_WAYS):
-        parts = {place: find_part(number, place)
-                 for number, place in enumerate(way)}
-        fitted = fit(objects.NUMATopology(cells=[
-            parts.get(place) or _copy_with_dedicated_cpus(
-                cells[place], frozenset()) for place in places]),
-            topology.obj_clone())
+        fitted = fit(_make_topology(cells, {
+            place: find_part(number, place)
+            for number, place in enumerate(way)}), topology.obj_clone())
         if list_host_nodes(fitted) == [cells[place].id for place in way]:
             return fitted
     return None
+
+
+def _make_topology(cells: Sequence[Any], parts: Mapping[int, Any]) -> Any:
+    """Return a host topology with parts of some NUMA nodes.
+
+    The other nodes have no dedicated CPUs.
+
+    :param cells: all NUMA nodes of the host.
+    :param parts: parts by position of the node; None for none.
+    """
+    return objects.NUMATopology(cells=[
+        parts.get(place) or _copy_with_dedicated_cpus(cell, frozenset())
+        for place, cell in enumerate(cells)])
 
 
 def _has_equal_nodes(topology: Any) -> bool:
