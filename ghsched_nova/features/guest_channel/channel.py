@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Channel of one guest: its stream, and what the guest was told last."""
+"""Channel of one guest: its stream and the state that was last sent to it."""
 
 import collections
 import logging

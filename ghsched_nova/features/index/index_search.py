@@ -59,7 +59,7 @@ LOG = logging.getLogger(__name__)
 #: Hosts that are proposed at a time: one, and two alternates.
 BATCH = 3
 
-#: Proposals of so many hosts before all hosts are searched.
+#: Number of times that the index proposes hosts before all are searched.
 MAX_BATCHES = 3
 
 #: One of this many hosts that the index finds is read and weighed. The others
