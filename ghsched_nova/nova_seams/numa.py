@@ -45,6 +45,10 @@ seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
 #: :func:`claiming_best_topology`.
 _claim = threading.local()
 
+#: Fields of a guest NUMA node, besides its CPUs, on which Nova's fit depends.
+_OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
+           'cpu_topology')
+
 #: Maximum number of ways to place a guest with chosen CPUs on host NUMA nodes.
 _MOST_WAYS = 64
 
@@ -226,7 +230,7 @@ def _fit_on_chosen_cpus(fit: Callable[[Any, Any], Any],
                                   choose)
 
     places = range(len(cells))
-    if _has_equal_nodes(topology):
+    if not any(map_to_first_equal_guest_node(topology)):
         return fit(_make_topology(cells, {
             place: find_part(0, place) for place in places}),
             topology.obj_clone())
@@ -257,11 +261,33 @@ def _make_topology(cells: Sequence[Any], parts: Mapping[int, Any]) -> Any:
         for place, cell in enumerate(cells)])
 
 
-def _has_equal_nodes(topology: Any) -> bool:
-    """Return whether all NUMA nodes of a guest need the same CPUs."""
-    return len({(len(cell.pcpuset), cell.cpu_thread_policy, cell.memory,
-                 cell.pagesize) for cell in topology.cells}) == 1 and (
-        len(topology) == 1 or not topology.emulator_threads_isolated)
+def map_to_first_equal_guest_node(
+        topology: InstanceNUMATopology | None) -> tuple[int, ...]:
+    """Return for each guest NUMA node the first node with equal requirements.
+
+    Nodes with equal requirements need to be checked only once.
+    """
+    first = dict[Any, int]()
+    # Nova reserves the CPU of isolated emulator threads for the first.
+    isolates = bool(topology and 'emulator_threads_policy' in topology
+                    and topology.emulator_threads_policy)
+    return tuple(first.setdefault((
+        isolates and not number,
+        len(cell.cpuset), len(cell.pcpuset), *(
+            str(getattr(cell, name)) if name in cell else None
+            for name in _OF_FIT)), number)
+        for number, cell in enumerate(topology.cells if topology else ()))
+
+
+def copy_with_one_guest_node(topology: InstanceNUMATopology,
+                             number: int) -> InstanceNUMATopology:
+    """Return a copy of a guest NUMA topology with one of its nodes."""
+    copied = topology.obj_clone()
+    copied.cells = copied.cells[number:number + 1]
+    if number:
+        # Nova reserves the CPU of isolated emulator threads for the first.
+        copied.emulator_threads_policy = None
+    return copied
 
 
 def _find_fitting_part(fit_node: Callable[[Any, Any], Any],
@@ -274,11 +300,7 @@ def _find_fitting_part(fit_node: Callable[[Any, Any], Any],
     :param number: number of the guest NUMA node.
     :returns: None if the guest node does not fit.
     """
-    guest = topology.obj_clone()
-    guest.cells = guest.cells[number:number + 1]
-    if number:
-        # Nova reserves the CPU of isolated emulator threads for the first.
-        guest.emulator_threads_policy = None
+    guest = copy_with_one_guest_node(topology, number)
     cell = guest.cells[0]
     needed = len(cell.pcpuset)
     if not needed:

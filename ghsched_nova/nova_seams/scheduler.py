@@ -44,10 +44,6 @@ from ghsched_placement.providers import names
 
 seam = registry.make_seam_decorator(registry.SCHEDULER)
 
-#: Fields of a guest NUMA node, besides its CPUs, on which Nova's fit depends.
-_OF_FIT = ('memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy',
-           'cpu_topology')
-
 
 @seam('nova.scheduler.request_filter.ALL_REQUEST_FILTERS')
 @seam('nova.scheduler.request_filter.process_reqspec',
@@ -340,11 +336,7 @@ def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
 
     Only CPUs and memory are compared.
     """
-    topology = spec.numa_topology.obj_clone()
-    topology.cells = topology.cells[guest_node:guest_node + 1]
-    if guest_node:
-        # Nova reserves the CPU of isolated emulator threads for the first.
-        topology.emulator_threads_policy = None
+    topology = numa.copy_with_one_guest_node(spec.numa_topology, guest_node)
     limits = objects.NUMATopologyLimits(
         cpu_allocation_ratio=host_state.cpu_allocation_ratio,
         ram_allocation_ratio=host_state.ram_allocation_ratio)
@@ -352,23 +344,6 @@ def has_node_capacity(host_state: Any, spec: RequestSpec, guest_node: int,
     with numa.choosing_cpus(spec.flavor):
         return bool(hardware.numa_fit_instance_to_host(host, topology, {},
                                                        limits=limits))
-
-
-def map_to_first_equal_guest_node(spec: RequestSpec) -> tuple[int, ...]:
-    """Return for each guest NUMA node the first node with equal requirements.
-
-    Nodes with equal requirements need to be checked only once.
-    """
-    topology, first = spec.numa_topology, dict[Any, int]()
-    # Nova reserves the CPU of isolated emulator threads for the first.
-    isolates = bool(topology and 'emulator_threads_policy' in topology
-                    and topology.emulator_threads_policy)
-    return tuple(first.setdefault((
-        isolates and not number,
-        len(cell.cpuset), len(cell.pcpuset), *(
-            str(getattr(cell, name)) if name in cell else None
-            for name in _OF_FIT)), number)
-        for number, cell in enumerate(topology.cells if topology else ()))
 
 
 def offers_pseudo_networks(topology: NUMATopology,

@@ -317,7 +317,7 @@ class _NodeCapacityCache:
 
     def __init__(self, view: HostStateView, spec: shared.RequestSpec) -> None:
         self._view, self._spec = view, spec
-        self._kinds = scheduler.map_to_first_equal_guest_node(spec)
+        self._kinds = numa.map_to_first_equal_guest_node(spec.numa_topology)
         self._known: dict[tuple[int, int], bool] = {}
 
     def has_capacity(self, guest_node: int, host_node: int) -> bool:

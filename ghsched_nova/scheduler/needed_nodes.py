@@ -120,7 +120,7 @@ def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
 def _has_equal_nodes(spec: shared.RequestSpec,
                      policy: GuestPolicy | None) -> bool:
     """Return whether all NUMA nodes of a guest need the same of a host."""
-    if any(scheduler.map_to_first_equal_guest_node(spec)):
+    if any(numa.map_to_first_equal_guest_node(spec.numa_topology)):
         return False
     if policy is None:
         return True

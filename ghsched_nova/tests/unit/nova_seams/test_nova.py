@@ -204,12 +204,12 @@ class KindsOfCellsTest(base.TestCase):
 
     def kinds(self, *cells, **values):
         """Return the kinds of guest nodes of some CPUs and memory."""
-        return scheduler.map_to_first_equal_guest_node(objects.RequestSpec(
-            numa_topology=objects.InstanceNUMATopology(cells=[
+        return numa.map_to_first_equal_guest_node(
+            objects.InstanceNUMATopology(cells=[
                 objects.InstanceNUMACell(
                     id=number, cpuset=set(), pcpuset=set(range(cpus)),
                     memory=memory) for number, (cpus, memory)
-                in enumerate(cells)], **values)))
+                in enumerate(cells)], **values))
 
     def test_kinds_of_cells_with_the_same_needs_are_one(self):
         self.assertEqual((0, 1, 0, 3, 1), self.kinds(
@@ -220,9 +220,7 @@ class KindsOfCellsTest(base.TestCase):
             *[(2, 512)] * 3, emulator_threads_policy='isolate'))
 
     def test_kinds_of_cells_without_a_topology_are_none(self):
-        self.assertEqual((),
-                         scheduler.map_to_first_equal_guest_node(
-                             objects.RequestSpec(numa_topology=None)))
+        self.assertEqual((), numa.map_to_first_equal_guest_node(None))
 
 
 class ClaimTest(base.TestCase):
