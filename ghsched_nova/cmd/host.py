@@ -64,10 +64,10 @@ from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import engine
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import measure
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_placement.base import exits
 
 

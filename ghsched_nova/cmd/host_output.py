@@ -21,10 +21,10 @@ from typing import TypeAlias
 
 from ghsched_nova.base import guest_changes
 from ghsched_nova.cmd import tables
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import resctrl_host
 
 _ACTION_HEADER = ('Action', 'Group', 'What', 'Why')
 

@@ -23,8 +23,8 @@ from typing import Any
 from oslo_config import cfg
 
 from ghsched_nova.conf import bandwidth
+from ghsched_nova.conf import compute
 from ghsched_nova.conf import deprecated
-from ghsched_nova.conf import host
 from ghsched_nova.conf import scheduler
 from ghsched_placement.base import decimals
 from ghsched_placement.providers import tree
@@ -75,7 +75,7 @@ OPTS: list[cfg.Opt] = [
              'installed Nova, "none" applies none. Otherwise the names are '
              'those that "ghsched-status fixes" lists. Used by nova-api, '
              'nova-scheduler and nova-compute.'),
-    *bandwidth.OPTS, *host.OPTS, *scheduler.OPTS,
+    *bandwidth.OPTS, *compute.OPTS, *scheduler.OPTS,
 ]
 
 DEPRECATED_OPTS = deprecated.OPTS
@@ -159,9 +159,9 @@ def check_options(section: Any) -> None:
                  'bandwidth_bursts'):
         parse_node_values(section, name)
     for name in section.bottleneck_thresholds:
-        if name not in host.LOADS:
+        if name not in compute.LOADS:
             raise ValueError(f'[ghsched]bottleneck_thresholds: {name!r} is '
-                             f'not one of {", ".join(host.LOADS)}')
+                             f'not one of {", ".join(compute.LOADS)}')
 
 
 def parse_node_values(section: Any, option: str) -> dict[int, int]:

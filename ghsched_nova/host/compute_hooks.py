@@ -39,7 +39,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.monitor import view
 from ghsched_placement.flavor.policy import GuestPolicy
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import tree
 
 LOG = logging.getLogger(__name__)

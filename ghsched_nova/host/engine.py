@@ -37,12 +37,12 @@ from ghsched_nova.host import root_calls
 from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile as reconciling
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_placement.flavor.policy import GuestPolicy
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 
 LOG = logging.getLogger(__name__)
 

@@ -36,9 +36,9 @@ from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import differences
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.flavor.policy import GuestPolicy

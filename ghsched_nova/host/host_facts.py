@@ -23,9 +23,9 @@ from ghsched_nova import conf
 from ghsched_nova.host import readings
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement.providers import cpuless_nodes
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ghsched_nova.host import desired
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import resctrl_host
 
 
 def add_iommu_groups(

@@ -27,7 +27,7 @@ import threading
 import time
 
 from ghsched_nova.base import atomic_file
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.base import wire
 

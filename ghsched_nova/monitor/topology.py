@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
 

@@ -34,8 +34,8 @@ import math
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import errors
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import knobs
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.flavor import bandwidth
 from ghsched_placement.flavor import keys

@@ -39,8 +39,8 @@ from ghsched_nova.host import engine
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_plan
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.virt import libvirt_reader
 from ghsched_nova.virt import refusal

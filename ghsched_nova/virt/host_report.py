@@ -31,7 +31,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.virt import libvirt_reader
 from ghsched_nova.virt import providers
 from ghsched_placement.fit import node_capacity
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers.placement_client import PlacementClient
 from ghsched_placement.providers import tree

@@ -27,7 +27,7 @@ from typing import Self
 from nova import objects
 
 from ghsched_nova.nova_seams import registry
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 

@@ -31,7 +31,7 @@ from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import allocation_check
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies

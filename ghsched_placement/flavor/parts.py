@@ -26,7 +26,7 @@ from ghsched_placement.flavor.bandwidth import Accounting
 from ghsched_placement.flavor.bandwidth import NodePolicy
 from ghsched_placement.flavor.key_values import Value
 from ghsched_placement.flavor.keys import Key
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 
 
 class PolicyPart:

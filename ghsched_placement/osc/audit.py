@@ -26,7 +26,7 @@ from ghsched_placement.audit import repair
 from ghsched_placement.base import exits
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
-from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import observe
 
 COLUMNS = ('Host', 'Kind', 'Subject', 'Finding', 'Remedy', 'Fixable')
@@ -57,7 +57,7 @@ class Audit(base.Lister):
                  'changes and asks for consent first')
         parser.add_argument('--yes', action='store_true',
                             help='Do not ask for consent (with --fix)')
-        hosts.add_accounting_option(parser)
+        host_commands.add_accounting_option(parser)
         # An allocation is not lowered on a guess.
         parser.set_defaults(accounting=None)
         return parser

@@ -41,7 +41,7 @@ from ghsched_placement.flavor import topology
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
-from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
 from ghsched_placement.query import query
 from ghsched_placement.query import request
@@ -126,7 +126,7 @@ class CheckFlavor(base.Lister):
             '--host', metavar='<host>',
             help='Check this host only (hypervisor hostname)')
         add_vf_class_option(parser)
-        hosts.add_accounting_option(parser)
+        host_commands.add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

@@ -34,7 +34,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor as flavors
-from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
 
 COLUMNS = ('Flavor', 'Guests That Fit', 'Hosts', 'Binds', 'Change',
@@ -100,7 +100,7 @@ class ListFlavorCapacities(base.Lister):
             help='Look also for a running server whose move makes room; reads '
                  'each server of the cloud')
         flavors.add_vf_class_option(parser)
-        hosts.add_accounting_option(parser)
+        host_commands.add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

@@ -31,7 +31,7 @@ from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
-from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import http
 from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
@@ -284,7 +284,7 @@ class ListServers(base.Lister):
         parser.add_argument(
             '--interval', type=float, default=1.0, metavar='<seconds>',
             help='Time between two measurements (default: 1.0)')
-        hosts.add_accounting_option(parser)
+        host_commands.add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

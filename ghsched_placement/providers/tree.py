@@ -47,7 +47,7 @@ import math
 
 from ghsched_placement.flavor.resources import ANY_HOST
 from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 
 #: An inventory record as Placement's API spells it.

@@ -43,7 +43,7 @@ from placement.objects import research_context
 import ratios
 
 from ghsched_placement.flavor import policy as policies
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 from ghsched_placement.query import query

@@ -22,11 +22,11 @@ from ghsched_nova.base import record_file
 from ghsched_nova import conf
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.monitor import view
-from ghsched_nova.resctrl.host import BURST_RATIO
+from ghsched_nova.resctrl.resctrl_host import BURST_RATIO
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.features.bursts import burst
 from ghsched_placement.features.bursts import burst_record
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import tree
 
 #: Name of the file in Nova's state_path.

@@ -18,7 +18,7 @@ from pathlib import Path
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.resctrl import sysfs
 from ghsched_placement.features.cpu_cache import cache_part
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 
 
 class CpuCaches(compute_hooks.ComputePart):

@@ -21,7 +21,7 @@ from typing import Any
 from oslo_config import cfg
 
 from ghsched_nova import conf
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import sysfs as sysfs_files
 
 #: Options whose keys are host NUMA nodes.

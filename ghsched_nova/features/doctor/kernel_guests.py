@@ -32,7 +32,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import host_facts
 from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 
 _REMEDY = ('boot the kernel that this host had before, or move the server to '
            'another host with a cold migration')

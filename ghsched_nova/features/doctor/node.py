@@ -41,8 +41,8 @@ from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement.base import decimals

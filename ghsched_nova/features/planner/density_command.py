@@ -42,7 +42,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor as flavors
-from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
 
 COLUMNS = ('Flavor', 'Hosts', 'Guests per Host', 'Guests', 'As One Pool',
@@ -101,7 +101,7 @@ class PlanDensity(base.Lister):
                  'a section "contention": predict what guests hold there '
                  '(simulated; repeat for several)')
         flavors.add_vf_class_option(parser)
-        hosts.add_accounting_option(parser)
+        host_commands.add_accounting_option(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

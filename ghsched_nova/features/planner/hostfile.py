@@ -31,9 +31,9 @@ from ghsched_nova.features.planner import host_pfs
 from ghsched_nova.features.planner import schema
 from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl.host import compute_settable_percentages
-from ghsched_nova.resctrl.host import HostSettings
-from ghsched_nova.resctrl.host import ResctrlHost
+from ghsched_nova.resctrl.resctrl_host import compute_settable_percentages
+from ghsched_nova.resctrl.resctrl_host import HostSettings
+from ghsched_nova.resctrl.resctrl_host import ResctrlHost
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.base import cpulist
 from ghsched_placement.features.density import documents

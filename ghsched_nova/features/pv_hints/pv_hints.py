@@ -21,7 +21,7 @@ from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features.pv_hints import hints_part
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 
 
 class ParavirtualHints(compute_hooks.ComputePart):

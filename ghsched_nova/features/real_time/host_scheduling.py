@@ -35,7 +35,7 @@ from ghsched_placement.features.real_time import scheduling as classes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import PolicyError
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 
 LOG = logging.getLogger(__name__)
 

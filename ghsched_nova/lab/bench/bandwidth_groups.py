@@ -23,7 +23,7 @@ from pathlib import Path
 from ghsched_nova.lab.bench import errors
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_placement.flavor.bandwidth import NodePolicy

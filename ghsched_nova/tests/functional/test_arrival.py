@@ -20,7 +20,7 @@ from nova import objects
 from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
-from ghsched_placement.osc import host
+from ghsched_placement.osc import host_commands
 from ghsched_placement.providers import names
 
 KIND = 'not-protected'
@@ -47,7 +47,7 @@ class ArrivalTest(openstack_base.CommandTestCase):
 
     def drift(self):
         return [(found['kind'], found['text']) for found in
-                self.json_of(host.ShowHost, 'host_b')['drift']
+                self.json_of(host_commands.ShowHost, 'host_b')['drift']
                 if found['kind'] == KIND]
 
     def notified(self):

@@ -32,7 +32,7 @@ from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import client
 from ghsched_placement.osc import flavor
-from ghsched_placement.osc import host
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import http
 from ghsched_placement.osc import server
 from ghsched_placement.providers import names
@@ -99,7 +99,7 @@ class HostTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
     def hosts_that_agree(self):
         self.boot(self.flavor(mem_bw_min=70))
         self.boot(self.flavor())
-        rows = self.json_of(host.ListHosts)
+        rows = self.json_of(host_commands.ListHosts)
         self.assertEqual(['host_a', 'host_b'], [row['Host'] for row in rows])
         self.assertEqual([0, 0], [row['Drift'] for row in rows])
         self.assertEqual(1, sum(row['Guests'] for row in rows))
@@ -107,7 +107,7 @@ class HostTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
 
     def everything_of_a_host(self):
         booted = self.boot(self.flavor(mem_bw_min=70))
-        told = self.json_of(host.ShowHost, 'host_a', '--no-effective')
+        told = self.json_of(host_commands.ShowHost, 'host_a', '--no-effective')
         self.assertEqual([], told['drift'])
         self.assertEqual([70, 0], sorted(
             (node['used_percent'] for node in told['numa_nodes']),
@@ -121,10 +121,10 @@ class HostTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
         with mock.patch(test_lifecycle.MOVE_DISK, return_value='{}'):
             self._migrate_server(booted)
         self.assertEqual([0, 0], [row['Drift'] for row
-                                  in self.json_of(host.ListHosts)])
+                                  in self.json_of(host_commands.ListHosts)])
         self._confirm_resize(booted)
         self.assertEqual([0, 0], [row['Drift'] for row
-                                  in self.json_of(host.ListHosts)])
+                                  in self.json_of(host_commands.ListHosts)])
 
     def _migration(self, server, status):
         """A migration that holds something, as a server leaves it."""
@@ -155,10 +155,10 @@ class HostTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
         instance.save()
         migration = self._migration(server, 'running')
         self.assertEqual([0], [row['Drift'] for row
-                               in self.json_of(host.ListHosts)])
+                               in self.json_of(host_commands.ListHosts)])
         migration.status = 'error'
         migration.save()
-        finding, = self.json_of(host.ShowHost, 'host_a')['drift']
+        finding, = self.json_of(host_commands.ShowHost, 'host_a')['drift']
         self.assertEqual(('allocation-without-server', migration.uuid),
                          (finding['kind'], finding['subject']))
         instance.task_state = None
@@ -168,7 +168,7 @@ class HostTest(emptied_hosts.EmptiedHosts, openstack_base.CommandTestCase):
         server = self.boot(self.flavor())
         migration = self._migration(server, 'preparing')
         self._delete_server(server)
-        finding, = self.json_of(host.ShowHost, 'host_a')['drift']
+        finding, = self.json_of(host_commands.ShowHost, 'host_a')['drift']
         self.assertEqual(('allocation-without-server', migration.uuid),
                          (finding['kind'], finding['subject']))
 

@@ -388,7 +388,7 @@ SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
         '', '.base', '.base.aged_cache', '.base.atomic_file', '.conf',
         '.conf.bandwidth',
-        '.conf.deprecated', '.conf.host', '.conf.scheduler',
+        '.conf.compute', '.conf.deprecated', '.conf.scheduler',
         '.features', '.features.declared_filter',
         '.features.declared_scheduler',
         '.features.index', '.features.index.cloud_memory',

@@ -31,7 +31,7 @@ from ghsched_nova.features.load import load_files
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import counters
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.tests.fixtures import captured
 import ghsched_placement
 from ghsched_placement.tests import base

@@ -19,7 +19,7 @@ from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import Amounts
 from ghsched_placement.flavor.parts import Feature
 from ghsched_placement.flavor.parts import Resource
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 
 

@@ -41,7 +41,7 @@ from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import flavor
-from ghsched_placement.osc import host
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
 from ghsched_placement.providers import names
@@ -95,9 +95,10 @@ class BurstsTest(base.TestCase):
         for largest, shown in (
                 (18, ', 18 % are of one project,'),
                 (None, '40 % kept for bursts, 10 % more can be promised')):
-            self.assertIn(shown, host._format_bursts(host._make_burst_report(
+            report = host_commands._make_burst_report(
                 node, diagnostics.HostNode(
-                    0, bursts_chance=.004, bursts_largest_project=largest))))
+                    0, bursts_chance=.004, bursts_largest_project=largest))
+            self.assertIn(shown, host_commands._format_bursts(report))
 
 
 class ServersTest(base.TestCase):
@@ -369,10 +370,10 @@ class HostTest(base.TestCase):
     def test_a_host_in_one_line(self):
         self.assertEqual(
             ['a', 'up', 'enabled', 2, 30, 170, 100, 7, 31, 1, 2, [70, 100]],
-            commands.plain(host.make_host_row(self.seen())))
+            commands.plain(host_commands.make_host_row(self.seen())))
 
     def test_all_of_a_host(self):
-        found = host.make_host_report(self.seen())
+        found = host_commands.make_host_report(self.seen())
         told = dict(zip(found, commands.plain(found.values()), strict=True))
         json.dumps(told)
         node = told['numa_nodes'][0]
@@ -383,7 +384,7 @@ class HostTest(base.TestCase):
         self.assertEqual({0: 30}, told['guests'][0]['allocated_percent'])
 
     def test_for_people(self):
-        found = host.make_host_report(self.seen())
+        found = host_commands.make_host_report(self.seen())
         self.assertEqual(
             'node 0: 30 % used, 70 % free, 30 % set on the host, measured '
             '1000 MB/s of 10000 MB/s, 0000:01:00.0 7/8 VFs free\n'
@@ -406,7 +407,7 @@ class SharedGroupTest(base.TestCase):
                 (policies.NodePolicy(10),)), nodes=(0,),
             effective={0: diagnostics.GuestNode(0, 30, group=group)})
             for number, group in enumerate(groups))
-        return host.make_host_report(
+        return host_commands.make_host_report(
             observe.HostRecords(found, servers, {}, ()))
 
     def test_guarantees_are_counted_once(self):

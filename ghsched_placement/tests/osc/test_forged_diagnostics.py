@@ -36,7 +36,7 @@ from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import client as clients
-from ghsched_placement.osc import host as hosts
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server as servers
@@ -155,8 +155,8 @@ def run_commands(answers):
     shown = {one.host.name: {
         'findings': [*one.findings, *one.unchecked],
         'repairs': audits.list_planned_repairs(one),
-        'row': commands.plain(hosts.make_host_row(one)),
-        'report': commands.plain(hosts.make_host_report(one).values())}
+        'row': commands.plain(host_commands.make_host_row(one)),
+        'report': commands.plain(host_commands.make_host_report(one).values())}
         for one in seen}
     for one in seen:
         json.dumps(shown[one.host.name]['row'])
@@ -179,7 +179,7 @@ def _check_flavor(client, host):
         client, [host], client.list_compute_nodes())
     found, = rooms.add_free_node_resources([host])
     capacity.compute_fragmentation(found)
-    hosts.make_host_report(observe.HostRecords(found, (), {}, ()))
+    host_commands.make_host_report(observe.HostRecords(found, (), {}, ()))
     return fitting.check_host_capacity(found, GuestDemand(
         policies.GuestPolicy((policies.NodePolicy(10),)), 1,
         needs=(GuestNode(shared=2, memory=100),)))

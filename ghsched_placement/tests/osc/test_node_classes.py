@@ -30,7 +30,7 @@ from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.osc import capacity
-from ghsched_placement.osc import host
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_classes
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server
@@ -154,7 +154,7 @@ class ClassTest(base.TestCase):
     @ddt.data(*KINDS)
     def test_host_show_has_what_is_left_and_held(self, kind):
         found = self.host(kind, n0=7)
-        shown = host.make_host_report(observe.HostRecords(
+        shown = host_commands.make_host_report(observe.HostRecords(
             found, (self.server(kind),), {'u': self.make_resources(kind)}, ()))
         plain = dict(zip(shown, commands.plain(shown.values()), strict=True))
         self.assertEqual(7, FIELDS[kind](plain['numa_nodes'][0]))
@@ -254,7 +254,8 @@ class RoomTest(base.TestCase):
         for row in capacity.list_node_rows(host_of):
             self.assertEqual(2, dict(zip(
                 capacity.COLUMNS, commands.plain(row), strict=True))[column])
-        shown = host.make_host_report(observe.HostRecords(host_of, (), {}, ()))
+        shown = host_commands.make_host_report(
+            observe.HostRecords(host_of, (), {}, ()))
         self.assertEqual([2, 2], [
             node[field] for node in shown['numa_nodes'].machine_readable()])
 
@@ -285,7 +286,7 @@ class GroupTest(base.TestCase):
         self.assertEqual(1, dict(zip(
             capacity.COLUMNS, commands.plain(row), strict=True))[
                 'Groups Free'])
-        shown = host.make_host_report(
+        shown = host_commands.make_host_report(
             observe.HostRecords(self.host(1), (), {}, ()))
         self.assertEqual(
             {'total': 2, 'reserved': 0, 'used': 1, 'free': 1}, {

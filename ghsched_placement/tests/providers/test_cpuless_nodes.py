@@ -21,7 +21,7 @@ from ghsched_placement.features.doctor import retire
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import Vfs
 from ghsched_placement.providers import cpuless_nodes
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 from ghsched_placement.query import candidates

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.features.declared_needs import NEEDS
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base

@@ -41,7 +41,7 @@ from ghsched_nova.lab.bench.scenario import Values
 from ghsched_nova.lab.bench.scenarios import loaded_latency
 from ghsched_nova.lab.bench import stats
 from ghsched_nova.resctrl import errors as resctrl_errors
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 
 P99, STREAMS = 'p99 latency', 'bandwidth of the streams'
 

@@ -38,7 +38,7 @@ from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import flavor_capacity
-from ghsched_placement.osc import host
+from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import server
 from ghsched_placement.tests import base
 
@@ -143,7 +143,7 @@ class WidthTest(base.TestCase):
         density.PlanDensity: (*density.COLUMNS, density.PREDICTED),
         flavor.CheckFlavor: flavor.COLUMNS,
         flavor_capacity.ListFlavorCapacities: flavor_capacity.COLUMNS,
-        host.ListHosts: host.LIST,
+        host_commands.ListHosts: host_commands.LIST,
         leftovers.ListLeftovers: leftovers.COLUMNS,
         refusals.ListRefusals: refusals.COLUMNS,
         server_blame.BlameServer: blame_report.HEADER,

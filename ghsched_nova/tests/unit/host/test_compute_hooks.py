@@ -21,7 +21,7 @@ import fixtures
 from ghsched_nova.features import declared_compute
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.tests.fixtures import observing
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.tests import base
 
 MOST_HOOKS = 12

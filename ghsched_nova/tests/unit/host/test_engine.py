@@ -23,10 +23,10 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import engine
 from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.unit.host.engine_base import EngineTestCase
 from ghsched_nova.tests.unit.host.engine_base import PRIVILEGED

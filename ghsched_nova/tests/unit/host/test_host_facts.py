@@ -19,7 +19,7 @@ from unittest import mock
 import fixtures
 
 from ghsched_nova.host import host_facts
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.tests import base
 

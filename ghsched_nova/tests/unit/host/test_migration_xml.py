@@ -24,7 +24,7 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import migration_xml
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy

@@ -32,7 +32,7 @@ from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl.cache_facts import Cache
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import emulated

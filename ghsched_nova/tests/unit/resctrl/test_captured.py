@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import differences
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata

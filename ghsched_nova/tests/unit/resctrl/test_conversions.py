@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 from ghsched_nova.lab.emulator import conversions
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import model
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import emulated

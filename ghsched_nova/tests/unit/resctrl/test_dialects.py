@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import ghsched_nova
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured

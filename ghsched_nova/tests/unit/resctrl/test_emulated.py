@@ -27,8 +27,8 @@ from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import differences
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured

@@ -20,7 +20,7 @@ import tempfile
 
 from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import emulated

@@ -31,7 +31,7 @@ from ghsched_nova.features.doctor import node
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import dialects
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import emulated

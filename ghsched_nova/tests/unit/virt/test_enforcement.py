@@ -18,7 +18,7 @@ from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.virt import enforcement
 from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base

@@ -15,7 +15,7 @@
 from nova.compute import provider_tree
 
 from ghsched_nova.virt import providers
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base

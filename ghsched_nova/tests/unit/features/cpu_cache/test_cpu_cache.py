@@ -28,7 +28,7 @@ from nova.virt import hardware
 from ghsched_nova.features.cpu_cache import cpu_cache
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.tests.fixtures import states  # noqa: F401
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces

@@ -47,8 +47,8 @@ from ghsched_nova.host import readings
 from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import group_ids
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import kernel_mode
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces

@@ -25,7 +25,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.resctrl import model
 from ghsched_placement.flavor import policy
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 

@@ -21,7 +21,7 @@ import shutil
 import tempfile
 from unittest import mock
 
-from ghsched_nova.resctrl import host as resctrl_host
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.fixtures import emulated
 from ghsched_nova.tests.fixtures import world

@@ -110,7 +110,7 @@ class LoadUseTest(base.TestCase):
                       'measured cpu_load', self.log.output)
 
     def test_each_measure_of_load_can_have_a_threshold(self):
-        self.assertEqual(load.RESOURCES, conf.host.LOADS)
+        self.assertEqual(load.RESOURCES, conf.compute.LOADS)
 
     def test_an_error_keeps_no_host_from_reporting(self):
         self.section.bottleneck_thresholds = {'nothing': 1}

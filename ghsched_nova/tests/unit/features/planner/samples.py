@@ -17,7 +17,7 @@ import uuid
 from ghsched_placement.features.planner import hosts
 from ghsched_placement.fit.capacity import Provider
 from ghsched_placement.fit.node_capacity import NodeCapacity
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import tree
 
 NIC = 'CUSTOM_NIC'

@@ -21,7 +21,7 @@ from ghsched_nova.host import compute_hooks
 from ghsched_nova.tests.fixtures import samples
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.flavor import policy
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.tests import base
 
 #: A guest of Nova, with a CPU for QEMU beside those of the vCPUs.

@@ -46,7 +46,7 @@ from ghsched_nova.resctrl import node_domains
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.resctrl import sysfs as sysfs_files
-from ghsched_placement.providers import host as placement_host
+from ghsched_placement.providers import host_description
 
 
 #: Maximum rounding, in percent, of openEuler's drivers if the hardware stores
@@ -283,7 +283,7 @@ class ResctrlHost:
 
     def make_description(
             self, reserved_groups: int = 0, monitors: int = 0
-    ) -> placement_host.HostDescription:
+    ) -> host_description.HostDescription:
         """Return the host's properties that nova-compute reports to Placement.
 
         The host's inventory is made from them.
@@ -292,7 +292,7 @@ class ResctrlHost:
             software, without the kernel's default group.
         :param monitors: number of existing monitoring groups.
         """
-        return placement_host.HostDescription(
+        return host_description.HostDescription(
             nodes=tuple(sorted(self.domains_by_node)),
             control_groups=self.ids.count_free_control_groups(
                 reserved_groups, monitors),

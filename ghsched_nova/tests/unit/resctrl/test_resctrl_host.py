@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import differences
-from ghsched_nova.resctrl import host as resctrl_host
 from ghsched_nova.resctrl import host_texts
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
 from ghsched_placement.providers import names
