@@ -44,7 +44,7 @@ class BandwidthMeter:
         self._making = threading.Lock()
         self._reader: reader.Reader | None = None
 
-    def measure_bandwidth(self, guests: Sequence[view.Guest] = ()
+    def measure_bandwidth(self, guests: Sequence[view.MonitoredGuest] = ()
                           ) -> view.Snapshot | None:
         """Return the host's bandwidth since the last call; never raises.
 
@@ -65,7 +65,8 @@ class BandwidthMeter:
                         error)
         return None
 
-    def take_bandwidth_snapshot(self, guests: Sequence[view.Guest] = ()
+    def take_bandwidth_snapshot(self,
+                                guests: Sequence[view.MonitoredGuest] = ()
                                 ) -> view.Snapshot:
         """Measure the host's memory bandwidth since the last call.
 
@@ -83,7 +84,7 @@ class BandwidthMeter:
 
 
 def list_guests_and_policies(
-        running: Iterable[desired.Running]) -> list[view.Guest]:
+        running: Iterable[desired.Running]) -> list[view.MonitoredGuest]:
     """Return each running guest with its bandwidth policy and its owner.
 
     The policy or the owner is left out if it is unknown.
@@ -99,7 +100,7 @@ def list_guests_and_policies(
                 server = metadata.read_server_name(one.root)
         except metadata.MetadataError:
             pass
-        found.append(view.Guest(one.domain.name, one.domain.uuid,
-                                one.domain.id, policy, server=server,
-                                project=project, flavor=flavor))
+        found.append(view.MonitoredGuest(one.domain.name, one.domain.uuid,
+                                         one.domain.id, policy, server=server,
+                                         project=project, flavor=flavor))
     return found

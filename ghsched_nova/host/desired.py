@@ -257,7 +257,8 @@ def count_group_domains(domains: Iterable[Running]) -> Mapping[str, int]:
 
 def make_desired_groups(
         host: resctrl_host.ResctrlHost, running: Running,
-        group_sizes: Mapping[str, int] = _NOBODY) -> tuple[model.Guest, ...]:
+        group_sizes: Mapping[str, int] = _NOBODY
+) -> tuple[model.ResctrlGuest, ...]:
     """Return the resctrl groups that a domain's policy requires.
 
     These are one group, or one for each vCPU class with limits.
@@ -283,7 +284,7 @@ def make_desired_groups(
         if not named:
             raise DomainError('the domain has no vCPU to control')
         present = named if one.moved is None else one.moved
-        guests.append(model.Guest(
+        guests.append(model.ResctrlGuest(
             running.domain, present,
             min(online, len(named)) if one.vcpus is None
             else sum(vcpu < online for vcpu in present),
@@ -298,7 +299,7 @@ def make_desired_groups(
 
 
 def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,
-                          maximum: int) -> tuple[model.Guest, ...]:
+                          maximum: int) -> tuple[model.ResctrlGuest, ...]:
     """Return the control group that caps domains without a bandwidth policy.
 
     All such domains share this group.
@@ -315,7 +316,7 @@ def make_common_cap_group(host: resctrl_host.ResctrlHost, running: Running,
     policy, nodes = resolve.make_common_cap_policy(host, maximum)
     settings = resolve.resolve_settings(host, policy, nodes)
     most, online = _count_vcpus(root)
-    return (model.Guest(
+    return (model.ResctrlGuest(
         running.domain, frozenset(range(most)), online,
         resolve.make_desired_lines(host, settings), 'ghsched',
         shared=naming.DEFAULT, monitor=running.wants_monitoring),)

@@ -211,7 +211,7 @@ class HostEngine(host_facts.HostFacts):
             **host.plan_facts if host else {}), list(dict.fromkeys(problems))
 
     def _get_cache(self, host: resctrl_host.ResctrlHost | None,
-                   guests: Iterable[model.Guest]) -> Cache | None:
+                   guests: Iterable[model.ResctrlGuest]) -> Cache | None:
         """Return the host's L3 caches; None if no guest reserves L3 ways."""
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
@@ -222,14 +222,14 @@ class HostEngine(host_facts.HostFacts):
 
     def _make_desired_groups(self, running: Sequence[desired.Running]
                              ) -> tuple[resctrl_host.ResctrlHost | None,
-                                        list[model.Guest],
+                                        list[model.ResctrlGuest],
                                         list[model.Problem]]:
         """Return the resctrl groups that the policies of domains require.
 
         :returns: the host or None, the groups, and unenforceable policies.
         """
         group_sizes = desired.count_group_domains(running)
-        guests: list[model.Guest] = []
+        guests: list[model.ResctrlGuest] = []
         problems: list[model.Problem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:

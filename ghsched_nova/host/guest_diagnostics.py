@@ -78,7 +78,7 @@ class GuestDiagnostics:
         try:
             policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
-                report = self._try_making_report(view.Guest(
+                report = self._try_making_report(view.MonitoredGuest(
                     guest.name, guest.uuid, guest.id, policy), policy)
                 diagnostics_of_nova |= self._render_report(
                     guest.uuid, dataclasses.replace(
@@ -104,7 +104,7 @@ class GuestDiagnostics:
             uncounted=self._host.uncounted.get(uuid, ''),
             accounting=self._host.section.bandwidth_accounting))
 
-    def _try_making_report(self, guest: view.Guest,
+    def _try_making_report(self, guest: view.MonitoredGuest,
                            policy: metadata.DomainPolicy
                            ) -> diagnostics.Report:
         try:
@@ -112,7 +112,7 @@ class GuestDiagnostics:
         except topology.MonitorUnavailable as error:
             return diagnostics.Report(problem=str(error))
 
-    def _make_report(self, guest: view.Guest,
+    def _make_report(self, guest: view.MonitoredGuest,
                      policy: metadata.DomainPolicy) -> diagnostics.Report:
         snapshot = self._use.take_bandwidth_snapshot((guest,))
         usage, = (one for one in snapshot.guests if one.guest == guest)

@@ -23,11 +23,11 @@ from ghsched_nova.resctrl import resctrl_host
 
 
 def add_iommu_groups(
-    guest: model.Guest,
+    guest: model.ResctrlGuest,
     running: desired.Running,
     host: resctrl_host.ResctrlHost,
     section: Any,
-) -> model.Guest:
+) -> model.ResctrlGuest:
     """Add the passthrough devices of a domain to its desired resctrl group.
 
     The kernel then also limits the memory traffic of these devices. The

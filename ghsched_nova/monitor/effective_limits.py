@@ -46,7 +46,7 @@ class LimitCache:
     """Cache of bandwidth limits, shared by control groups with equal schemata.
     """
 
-    host: topology.Host
+    host: topology.MonitoredHost
     _found: dict[tuple[int, topology.Nodes, tuple[int, ...]],
                  EffectiveLimits | None] = field(default_factory=dict)
 
@@ -70,7 +70,8 @@ class LimitCache:
 
 
 def _compute_limits_on_several_nodes(
-        host: topology.Host, lines: schemata.Schemata, nodes: topology.Nodes,
+        host: topology.MonitoredHost, lines: schemata.Schemata,
+        nodes: topology.Nodes,
         guest_host_nodes: Collection[int]) -> EffectiveLimits | None:
     """Return a control group's bandwidth limits on several host NUMA nodes.
 
@@ -92,7 +93,7 @@ def _compute_limits_on_several_nodes(
 
 
 def compute_effective_limits(
-        host: topology.Host, lines: schemata.Schemata, node: int,
+        host: topology.MonitoredHost, lines: schemata.Schemata, node: int,
         guest_host_nodes: Collection[int] = ()) -> EffectiveLimits | None:
     """Return a control group's bandwidth limits on one host NUMA node.
 
@@ -132,7 +133,7 @@ def compute_effective_limits(
 
 
 def _convert_cap_to_percent_and_bytes(
-        host: topology.Host, caps: Mapping[int, int], node: int,
+        host: topology.MonitoredHost, caps: Mapping[int, int], node: int,
         guest_host_nodes: Collection[int]) -> tuple[float | None, int | None]:
     """Return a NUMA node's bandwidth cap in percent and bytes per second.
 
@@ -158,7 +159,7 @@ def _convert_cap_to_percent_and_bytes(
 
 
 def _compute_cap_share(
-    host: topology.Host, domain: int, node: int,
+    host: topology.MonitoredHost, domain: int, node: int,
     guest_host_nodes: Collection[int]
 ) -> Fraction:
     """Return the fraction of a resctrl domain's cap that a NUMA node gets.

@@ -69,7 +69,7 @@ class MonitorReadings:
         cannot be read are left out.
     """
 
-    host: topology.Host
+    host: topology.MonitoredHost
     files: tuple[topology.MonitorFile, ...]
     groups: tuple[view.Group, ...]
     readings: Mapping[Key, rates.Reading]
@@ -106,7 +106,7 @@ class Reader:
         self._lock = threading.RLock()
         self._mount: tuple[int, ...] = ()
         self._looked = 0.0
-        self._host: topology.Host | None = None
+        self._host: topology.MonitoredHost | None = None
         self._last: MonitorReadings | None = None
         # Readings that were a number since the group exists.
         self._counted: frozenset[Key] = frozenset()
@@ -119,7 +119,7 @@ class Reader:
         """
         return self._last
 
-    def get_monitored_host(self) -> topology.Host:
+    def get_monitored_host(self) -> topology.MonitoredHost:
         """Return the host's NUMA nodes, and what resctrl can measure on them.
 
         The result is cached for FRESH seconds, or until resctrl is mounted
@@ -194,7 +194,7 @@ class Reader:
             for key, reading in readings.items()}
 
     def _read_core_energy(
-        self, host: topology.Host, groups: Sequence[view.Group]
+        self, host: topology.MonitoredHost, groups: Sequence[view.Group]
     ) -> dict[Key, float]:
         """Read the energy in joules that processor cores used for each group.
 

@@ -73,7 +73,7 @@ class MonitorFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Host:
+class MonitoredHost:
     """NUMA nodes of a host, and what resctrl can measure and limit on them.
 
     They are constant while resctrl stays mounted.
@@ -112,7 +112,7 @@ class Host:
 
 def read_monitored_host(
         resctrl_path: Path, sysfs: Path,
-        node_bandwidth: Mapping[int, int] | None = None) -> Host:
+        node_bandwidth: Mapping[int, int] | None = None) -> MonitoredHost:
     """Read this host's bandwidth monitors, NUMA nodes and caches.
 
     :param node_bandwidth: MB/s (10^6 bytes per second) that host NUMA nodes
@@ -142,7 +142,7 @@ def read_monitored_host(
     control, no_cap = _read_control_domains(
         resctrl_path, sysfs, node_bandwidth, dialect, l3
     )
-    return Host(
+    return MonitoredHost(
         title=dialect.title if dialect else 'an unknown kind of resctrl',
         dialect=dialect, monitor=monitor, l3=l3,
         capacity={node: rate for node, rate in capacity.items() if rate},
@@ -159,7 +159,8 @@ def _is_idle_unavailable(dialect: dialects.Dialect | None,
 
 
 def find_monitor_files(
-    resctrl_path: Path, host: Host, monitor: dialects.Monitor | None = None
+    resctrl_path: Path, host: MonitoredHost,
+    monitor: dialects.Monitor | None = None
 ) -> tuple[MonitorFile, ...]:
     """Return the paths of a resctrl group's files that report measurements.
 
@@ -184,7 +185,7 @@ def _sort_key(place: MonitorFile) -> tuple[Nodes, list[int]]:
     return place.nodes, [int(part) for part in place.domain.split('/')]
 
 
-def _places_of(top: Path, name: str, domain: int, host: Host,
+def _places_of(top: Path, name: str, domain: int, host: MonitoredHost,
                monitor: dialects.Monitor) -> Iterator[MonitorFile]:
     prefix = 'mon_sub' + monitor.prefix.removeprefix('mon')
     subs = [sub for sub in (_names(top / name) if monitor.file else [])
@@ -200,7 +201,8 @@ def _places_of(top: Path, name: str, domain: int, host: Host,
                           _nodes_of(domain, host, monitor))
 
 
-def _nodes_of(domain: int, host: Host, monitor: dialects.Monitor) -> Nodes:
+def _nodes_of(domain: int, host: MonitoredHost, monitor: dialects.Monitor
+              ) -> Nodes:
     if monitor.info == 'MB_MON':
         return (domain,)
     return tuple(sorted(node for node, caches in host.l3.items()

@@ -83,12 +83,12 @@ class GroupUsage:
 class Usage:
     """Bandwidth and cache occupancy of all resctrl groups of a host."""
 
-    host: topology.Host
+    host: topology.MonitoredHost
     groups: tuple[GroupUsage, ...]
 
 
 @dataclass(frozen=True)
-class Guest:
+class MonitoredGuest:
     """Running guest.
 
     :param name: libvirt's name of the domain.
@@ -176,7 +176,7 @@ class GuestUsage:
         the guest has no classes.
     """
 
-    guest: Guest
+    guest: MonitoredGuest
     groups: tuple[str, ...]
     nodes: tuple[GuestNode, ...]
     used: rates.Figure
@@ -240,10 +240,10 @@ class GuestIndex:
     :param by_domain: guests by libvirt's domain ID.
     """
 
-    by_uuid: Mapping[str, Guest] = field(default_factory=dict)
-    by_domain: Mapping[int, Guest] = field(default_factory=dict)
+    by_uuid: Mapping[str, MonitoredGuest] = field(default_factory=dict)
+    by_domain: Mapping[int, MonitoredGuest] = field(default_factory=dict)
 
-    def find_guest_of_group(self, group: Group) -> Guest | None:
+    def find_guest_of_group(self, group: Group) -> MonitoredGuest | None:
         """Find the guest to which a resctrl group belongs, by group name.
 
         If libvirt did not list the guest, a guest is made from the group's
@@ -253,7 +253,7 @@ class GuestIndex:
         """
         uuid = naming.parse_guest_uuid(group.directory_name)
         if uuid is not None:
-            return self.by_uuid.get(uuid) or Guest(uuid, uuid)
+            return self.by_uuid.get(uuid) or MonitoredGuest(uuid, uuid)
         machine = naming.parse_machine_name(group.directory_name)
         if machine is None:
             return None
@@ -262,10 +262,10 @@ class GuestIndex:
         if guest is not None and naming.is_derived_from_domain_name(
                 part, guest.name):
             return guest
-        return Guest(part or f'domain {number}', domain_id=number)
+        return MonitoredGuest(part or f'domain {number}', domain_id=number)
 
 
-def index_guests_by_group(guests: Iterable[Guest]) -> GuestIndex:
+def index_guests_by_group(guests: Iterable[MonitoredGuest]) -> GuestIndex:
     """Return an index of guests, to find the guest of a resctrl group.
 
     The name of a resctrl group contains the UUID of its guest or libvirt's
@@ -283,7 +283,8 @@ def index_guests_by_group(guests: Iterable[Guest]) -> GuestIndex:
 # -- all together -------------------------------------------------------------
 
 
-def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
+def make_bandwidth_snapshot(usage: Usage, guests: Sequence[MonitoredGuest]
+                            ) -> Snapshot:
     """Return the requested, allowed and used bandwidth of host and guests.
 
     :param usage: measured bandwidth by resctrl group.
@@ -291,7 +292,8 @@ def make_bandwidth_snapshot(usage: Usage, guests: Sequence[Guest]) -> Snapshot:
         their groups are added.
     """
     find = index_guests_by_group(guests)
-    by_guest: dict[Guest, list[GroupUsage]] = {guest: [] for guest in guests}
+    by_guest: dict[MonitoredGuest, list[GroupUsage]] = {
+        guest: [] for guest in guests}
     others = []
     for one in usage.groups:
         guest = find.find_guest_of_group(one.group) if one.group.name else None
@@ -342,7 +344,7 @@ def _cached(groups: Iterable[GroupUsage],
 
 
 def _make_guest_usage(
-        limit_cache: effective_limits.LimitCache, guest: Guest,
+        limit_cache: effective_limits.LimitCache, guest: MonitoredGuest,
         groups: Sequence[GroupUsage],
         control_groups: Mapping[str, GroupUsage]) -> GuestUsage:
     """Return the requested, allowed and used bandwidth of a guest.
@@ -373,7 +375,8 @@ def _make_guest_usage(
     )
 
 
-def _make_class_usages(limit_cache: effective_limits.LimitCache, guest: Guest,
+def _make_class_usages(limit_cache: effective_limits.LimitCache,
+                       guest: MonitoredGuest,
                        groups: Sequence[GroupUsage]) -> Iterator[ClassUsage]:
     """Yield the bandwidth of each vCPU class that has a control group.
 
@@ -431,7 +434,7 @@ def _make_node_rows(limit_cache: effective_limits.LimitCache,
 
 
 def list_shared_groups(
-    guest: Guest, groups: Iterable[Group]
+    guest: MonitoredGuest, groups: Iterable[Group]
 ) -> tuple[str, ...]:
     """Return the control groups that a guest shares with other guests.
 
@@ -451,7 +454,8 @@ def list_shared_groups(
     return tuple(dict.fromkeys(found))
 
 
-def _get_policies_by_node(guest: Guest) -> dict[int, policies.NodePolicy]:
+def _get_policies_by_node(guest: MonitoredGuest
+                          ) -> dict[int, policies.NodePolicy]:
     if guest.policy is None:
         return {}
     return dict(zip(guest.policy.host_nodes, guest.policy.policy.nodes,
@@ -459,7 +463,7 @@ def _get_policies_by_node(guest: Guest) -> dict[int, policies.NodePolicy]:
 
 
 def _nodes(usage: Usage, root: Sequence[GroupUsage],
-           by_guest: Mapping[Guest, Sequence[GroupUsage]],
+           by_guest: Mapping[MonitoredGuest, Sequence[GroupUsage]],
            others: Sequence[GroupUsage],
            rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
     measured = [one for groups in by_guest.values()
@@ -496,7 +500,8 @@ def _promised(rows: Iterable[GuestUsage]) -> dict[int, int]:
     return promised
 
 
-def _capacity(host: topology.Host, nodes: topology.Nodes) -> int | None:
+def _capacity(host: topology.MonitoredHost, nodes: topology.Nodes
+              ) -> int | None:
     if not nodes or any(node not in host.capacity for node in nodes):
         return None
     return sum(host.capacity[node] for node in nodes)

@@ -149,7 +149,7 @@ def add_counter_assignments(
 
 def map_measuring_groups(
     members: model.Members
-) -> dict[str, model.Guest]:
+) -> dict[str, model.ResctrlGuest]:
     """Return the guest of each resctrl group that measures bandwidth.
 
     :param members: guests by resctrl group.
@@ -207,7 +207,7 @@ class _CounterAssigner:
                 return True
         return False
 
-    def yield_actions(self, guests: Mapping[str, model.Guest]
+    def yield_actions(self, guests: Mapping[str, model.ResctrlGuest]
                       ) -> Iterator[model.Action]:
         """Yield the changes that assign and release the counters.
 

@@ -62,7 +62,7 @@ def add_device_moves(plan: model.Plan, actual: model.Actual,
 
 
 def _move_missing_devices(
-    guest: model.Guest, name: str, actual: model.Actual
+    guest: model.ResctrlGuest, name: str, actual: model.Actual
 ) -> Iterator[model.Action]:
     missing = guest.devices - actual.groups.get(name, model.Group()).devices
     if missing:

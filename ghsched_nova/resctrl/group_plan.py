@@ -26,8 +26,8 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl.model import Action
 from ghsched_nova.resctrl.model import Domain
 from ghsched_nova.resctrl.model import Group
-from ghsched_nova.resctrl.model import Guest
 from ghsched_nova.resctrl.model import Problem
+from ghsched_nova.resctrl.model import ResctrlGuest
 from ghsched_nova.resctrl import naming
 from ghsched_placement.base import cpulist
 
@@ -76,7 +76,7 @@ def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
         and _is_foreign(name, running))))
 
 
-def _rank_group(item: tuple[str, Sequence[Guest]]) -> int:
+def _rank_group(item: tuple[str, Sequence[ResctrlGuest]]) -> int:
     name, guests = item
     return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
 
@@ -108,8 +108,8 @@ def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
 
 
 def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
-                        needed: Set[str], guest_tids: Set[int]) -> dict[str,
-                                                                        str]:
+                        needed: Set[str], guest_tids: Set[int]
+                        ) -> dict[str, str]:
     """Return the resctrl groups to remove, each with the reason.
 
     A group of nova-compute or libvirt is removed if no guest needs it and no
@@ -176,7 +176,8 @@ def _explain_leaked_libvirt_group(name: str, group: Group,
 # -- one group ----------------------------------------------------------------
 
 
-def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
+def _plan_group(name: str, guests: Sequence[ResctrlGuest],
+                actual: model.Actual,
                 wanted: model.Wanted) -> Iterator[Action | Problem]:
     """Yield the changes that create or correct a guest's resctrl group.
 
@@ -205,7 +206,8 @@ def _plan_group(name: str, guests: Sequence[Guest], actual: model.Actual,
             yield Problem(guest.domain.uuid, name, text)
 
 
-def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
+def _find_vcpu_threads(guest: ResctrlGuest, actual: model.Actual
+                       ) -> dict[int, int]:
     """Return the thread ids of the vCPUs that a guest's policy limits.
 
     :returns: thread id by vCPU number.
@@ -215,7 +217,7 @@ def _find_vcpu_threads(guest: Guest, actual: model.Actual) -> dict[int, int]:
             if vcpu is not None and vcpu in guest.vcpus}
 
 
-def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
+def _describe_missing_vcpus(guest: ResctrlGuest, actual: model.Actual) -> str:
     """Describe the vCPUs of a guest that have no thread.
 
     The text is empty if all vCPUs have a thread.
@@ -229,7 +231,7 @@ def _describe_missing_vcpus(guest: Guest, actual: model.Actual) -> str:
             f'{guest.online} are expected')
 
 
-def _plan_values(guest: Guest, name: str, group: Group | None,
+def _plan_values(guest: ResctrlGuest, name: str, group: Group | None,
                  wanted: model.Wanted) -> Iterator[Action]:
     """Yield the changes that create a resctrl group or correct its values.
 
@@ -269,7 +271,7 @@ def _plan_values(guest: Guest, name: str, group: Group | None,
         yield Action('write line', name, reason, uuid, line=line)
 
 
-def _select_threads(guest: Guest, actual: model.Actual,
+def _select_threads(guest: ResctrlGuest, actual: model.Actual,
                     all_threads: bool) -> dict[int, str]:
     """Return the threads of a guest that belong in its resctrl group.
 
@@ -292,7 +294,7 @@ def _select_threads(guest: Guest, actual: model.Actual,
     return found
 
 
-def _move_threads(guest: Guest, name: str, inside: Set[int],
+def _move_threads(guest: ResctrlGuest, name: str, inside: Set[int],
                   actual: model.Actual,
                   all_threads: bool) -> Iterator[Action]:
     belong = _select_threads(guest, actual, all_threads)
@@ -336,7 +338,7 @@ def _release_vcpus_without_group(actual: model.Actual, wanted: model.Wanted
                 'limits', guest.domain.uuid, threads=tuple(sorted(free)))
 
 
-def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
+def _find_foreign_vcpus(guests: Sequence[ResctrlGuest], name: str,
                         actual: model.Actual,
                         guest_tids: Set[int]) -> Iterator[Problem]:
     """Yield problems if a guest's control group has vCPUs of other guests.
@@ -361,7 +363,7 @@ def _find_foreign_vcpus(guests: Sequence[Guest], name: str,
 
 
 def _plan_monitoring(
-    shared: Mapping[str, Sequence[Guest]],
+    shared: Mapping[str, Sequence[ResctrlGuest]],
     actual: model.Actual,
     wanted: model.Wanted,
 ) -> Iterator[Action]:
@@ -401,8 +403,9 @@ def _plan_monitoring(
                                      actual, wanted.all_threads)
 
 
-def _choose_guests_to_monitor(guests: Iterable[Guest], monitored: Set[str],
-                              spare: int) -> list[Guest]:
+def _choose_guests_to_monitor(guests: Iterable[ResctrlGuest],
+                              monitored: Set[str],
+                              spare: int) -> list[ResctrlGuest]:
     """Choose which guests of a shared control group get a monitoring group.
 
     The bandwidth of a guest is measured in its monitoring group.

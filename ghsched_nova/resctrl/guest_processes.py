@@ -61,7 +61,7 @@ class GuestProcesses:
                 self.run_path, domain) or 0
         return self._by_domain[domain]
 
-    def read_threads(self, guest: model.Guest, tids: Iterable[int]
+    def read_threads(self, guest: model.ResctrlGuest, tids: Iterable[int]
                      ) -> dict[int, int | None]:
         """Return the threads that serve a guest's QEMU process.
 

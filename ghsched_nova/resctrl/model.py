@@ -83,7 +83,7 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Guest:
+class ResctrlGuest:
     """Running domain with a policy that needs a resctrl group.
 
     A domain with vCPU classes is one such guest for each class with a group.
@@ -157,7 +157,7 @@ class Guest:
 Threads = Mapping[int, int | None]
 
 #: Guests by name of their resctrl group.
-Members = Mapping[str, Sequence[Guest]]
+Members = Mapping[str, Sequence[ResctrlGuest]]
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Wanted:
         reserved L3 ways. If set, ``guests`` has all guests with a group.
     """
 
-    guests: Sequence[Annotated[Guest, bounds.Is(
+    guests: Sequence[Annotated[ResctrlGuest, bounds.Is(
         lambda guest: bool(guest.libvirt_vcpus or guest.vcpus),
         'a guest with vCPUs')]] = ()
     domains: Sequence[Domain] = ()
@@ -385,7 +385,7 @@ class Plan:
 # -- names --------------------------------------------------------------------
 
 
-def find_guest_group(guest: Guest, names: Iterable[str]) -> str | None:
+def find_guest_group(guest: ResctrlGuest, names: Iterable[str]) -> str | None:
     """Return the name of a guest's existing resctrl group.
 
     :param names: names of the existing groups.
@@ -435,15 +435,15 @@ def is_libvirt_group(parsed_name: tuple[int, str] | None,
 
 
 def map_guests_by_group(
-    guests: Iterable[Guest], names: Collection[str]
-) -> dict[str, list[Guest]]:
+    guests: Iterable[ResctrlGuest], names: Collection[str]
+) -> dict[str, list[ResctrlGuest]]:
     """Return the guests of each resctrl group, by name of the group.
 
     A group may exist already, or may have to be created.
 
     :param names: names of the existing groups.
     """
-    found: dict[str, list[Guest]] = {}
+    found: dict[str, list[ResctrlGuest]] = {}
     for guest in guests:
         found.setdefault(find_guest_group(guest, names) or guest.group,
                          []).append(guest)

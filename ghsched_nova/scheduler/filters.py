@@ -332,8 +332,8 @@ class _NodeCapacityCache:
         return self._known[pair]
 
 
-def _describe_host(view: HostStateView) -> candidates.Host:
-    return candidates.Host(
+def _describe_host(view: HostStateView) -> candidates.HostProviders:
+    return candidates.HostProviders(
         node_of_numa={names.make_numa_provider_uuid(view.uuid,
                                                     cell.id): cell.id
                       for cell in view.numa_topology.cells},

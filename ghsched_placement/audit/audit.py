@@ -46,11 +46,12 @@ _NEXT_REPORT = ('nova-compute corrects this in its next periodic task; if '
                 'not, see the log of nova-compute')
 
 
-def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
+def audit_host_allocations(host: capacity.HostInventory,
+                           servers: Iterable[Server],
                            holdings: AllocationsByConsumer,
                            others: OtherConsumers | None = None,
-                           accounting: Accounting = 'min') -> tuple[Finding,
-                                                                    ...]:
+                           accounting: Accounting = 'min'
+                           ) -> tuple[Finding, ...]:
     """Compare Nova's servers on a host with their allocations in Placement.
 
     Each difference is returned as a finding, with a remedy for the admin.
@@ -82,7 +83,7 @@ def audit_host_allocations(host: capacity.Host, servers: Iterable[Server],
         host, servers, sum_bandwidth_by_node(host, holdings)))
 
 
-def _make_stale_migration_finding(host: capacity.Host, consumer: str,
+def _make_stale_migration_finding(host: capacity.HostInventory, consumer: str,
                                   allocation: Mapping[str, Mapping[str, int]],
                                   owner: str) -> Finding:
     """Return the audit finding for an allocation left by an ended migration.
@@ -100,7 +101,7 @@ def _make_stale_migration_finding(host: capacity.Host, consumer: str,
         'answer when Nova released the allocation; --fix releases it', owner)
 
 
-def _make_absent_server_finding(host: capacity.Host, consumer: str,
+def _make_absent_server_finding(host: capacity.HostInventory, consumer: str,
                                 allocation: Mapping[str, Mapping[str, int]],
                                 server_host: str | None) -> Finding:
     """Return the audit finding for an allocation of a server not on this host.
@@ -134,7 +135,7 @@ def _make_absent_server_finding(host: capacity.Host, consumer: str,
 # -- providers ----------------------------------------------------------------
 
 
-def _check_providers(host: capacity.Host) -> Iterator[Finding]:
+def _check_providers(host: capacity.HostInventory) -> Iterator[Finding]:
     controls = bool(_CONTROLS & host.root.traits)
     for node in host.nodes:
         yield from _check_node(host, node, controls)
@@ -161,7 +162,7 @@ def _check_providers(host: capacity.Host) -> Iterator[Finding]:
                 '(/sys/bus/pci/devices/*/numa_node)?')
 
 
-def _check_node(host: capacity.Host, node: capacity.Node,
+def _check_node(host: capacity.HostInventory, node: capacity.Node,
                 controls: bool) -> Iterator[Finding]:
     if node.number is None:
         yield Finding(
@@ -188,7 +189,7 @@ def _check_node(host: capacity.Host, node: capacity.Node,
                             node.bandwidth)
 
 
-def _check_usage(host: capacity.Host, name: str, unit: str,
+def _check_usage(host: capacity.HostInventory, name: str, unit: str,
                  stock: capacity.InventoryUsage | None) -> Iterator[Finding]:
     if stock is None or stock.used <= stock.capacity:
         return
@@ -208,7 +209,7 @@ def _check_usage(host: capacity.Host, name: str, unit: str,
 # -- servers ------------------------------------------------------------------
 
 
-def _check_server(host: capacity.Host, server: Server,
+def _check_server(host: capacity.HostInventory, server: Server,
                   allocation: Mapping[str, Mapping[str, int]],
                   accounting: Accounting) -> Iterator[Finding]:
     if server.problem:
@@ -248,7 +249,8 @@ def _check_server(host: capacity.Host, server: Server,
             'claimed again, or delete it')
 
 
-def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
+def _check_allocation(host: capacity.HostInventory, server: Server,
+                      policy: GuestPolicy,
                       allocation: Mapping[str, Mapping[str, int]],
                       accounting: Accounting) -> Iterator[Finding]:
     yield from _find_wrong_bandwidth(host, server, policy, allocation,
@@ -265,7 +267,7 @@ def _check_allocation(host: capacity.Host, server: Server, policy: GuestPolicy,
     yield from _find_wrong_vfs(host, server, policy, allocation)
 
 
-def can_share_control_group(host: capacity.Host,
+def can_share_control_group(host: capacity.HostInventory,
                             policy: GuestPolicy | None) -> bool:
     """Whether a host has a resctrl control group that a guest may share.
 
@@ -284,7 +286,7 @@ _MOVE_IT = ('live-migrate or resize the server, so that it is scheduled '
             'was installed?')
 
 
-def _find_wrong_bandwidth(host: capacity.Host, server: Server,
+def _find_wrong_bandwidth(host: capacity.HostInventory, server: Server,
                           policy: GuestPolicy,
                           allocation: Mapping[str, Mapping[str, int]],
                           accounting: Accounting) -> Iterator[Finding]:
@@ -317,7 +319,7 @@ def _find_wrong_bandwidth(host: capacity.Host, server: Server,
         f'needs {asked}', _MOVE_IT)
 
 
-def _find_wrong_node_resources(host: capacity.Host, server: Server,
+def _find_wrong_node_resources(host: capacity.HostInventory, server: Server,
                                policy: GuestPolicy,
                                allocation: Mapping[str, Mapping[str, int]],
                                accounting: Accounting) -> Iterator[Finding]:
@@ -341,7 +343,8 @@ def _find_wrong_node_resources(host: capacity.Host, server: Server,
                     f'node {node.number}, its flavor needs {want}', _MOVE_IT)
 
 
-def _find_wrong_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
+def _find_wrong_vfs(host: capacity.HostInventory, server: Server,
+                    policy: GuestPolicy,
                     allocation: Mapping[str, Mapping[str, int]]
                     ) -> Iterator[Finding]:
     """Yield a finding if a server's allocated VFs do not match its flavor.
@@ -370,7 +373,7 @@ def _find_wrong_vfs(host: capacity.Host, server: Server, policy: GuestPolicy,
                     f'node {node}, its flavor needs {count} there', _MOVE_IT)
 
 
-def _count_vfs_by_node(host: capacity.Host, policy: GuestPolicy,
+def _count_vfs_by_node(host: capacity.HostInventory, policy: GuestPolicy,
                        allocation: Mapping[str, Mapping[str, int]]
                        ) -> Counter[int | None]:
     """Return the number of a server's VFs by host NUMA node.
@@ -393,7 +396,7 @@ def _count_vfs(pfs: Iterable[capacity.Pf],
                for pf in pfs)
 
 
-def sum_bandwidth_by_node(host: capacity.Host,
+def sum_bandwidth_by_node(host: capacity.HostInventory,
                           holdings: AllocationsByConsumer) -> dict[int, int]:
     """Return the percent of bandwidth allocated to all guests, by host node.
 
@@ -405,7 +408,7 @@ def sum_bandwidth_by_node(host: capacity.Host,
     return total
 
 
-def get_bandwidth_by_node(host: capacity.Host,
+def get_bandwidth_by_node(host: capacity.HostInventory,
                           allocation: Mapping[str, Mapping[str, int]]
                           ) -> dict[int, int]:
     """Return the percent of bandwidth in one allocation, by host NUMA node.
@@ -421,7 +424,7 @@ def get_bandwidth_by_node(host: capacity.Host,
     return found
 
 
-def describe_allocation(host: capacity.Host,
+def describe_allocation(host: capacity.HostInventory,
                         allocation: Mapping[str, Mapping[str, int]]) -> str:
     """Describe the bandwidth, control groups and VFs in an allocation as text.
 

@@ -34,7 +34,7 @@ _NEXT_REPORT = ('nova-compute puts it right with its next report; look at '
 REPORTED_KINDS = frozenset({'domain-without-server', 'group-without-guest'})
 
 
-def find_wrong_guest_limits(host: capacity.Host, server: Server,
+def find_wrong_guest_limits(host: capacity.HostInventory, server: Server,
                             shared: bool) -> Iterator[Finding]:
     """Yield a finding for each NUMA node where a guest's limits are wrong.
 
@@ -113,7 +113,8 @@ def _describe_control_group_difference(node_policy: NodePolicy,
     return ''
 
 
-def find_excess_guarantees(host: capacity.Host, servers: Iterable[Server],
+def find_excess_guarantees(host: capacity.HostInventory,
+                           servers: Iterable[Server],
                            allocated: Mapping[int, int]) -> Iterator[Finding]:
     """Yield a finding for each host node that guarantees more than allocated.
 
@@ -161,7 +162,7 @@ def yield_group_guarantees(
     yield from shared.values()
 
 
-def find_leftover_domains_and_groups(host: capacity.Host,
+def find_leftover_domains_and_groups(host: capacity.HostInventory,
                                      servers: Iterable[Server],
                                      reports: Iterable[diagnostics.Report]
                                      ) -> Iterator[Finding]:
@@ -190,7 +191,7 @@ def find_leftover_domains_and_groups(host: capacity.Host,
             _NEXT_REPORT)
 
 
-def find_malformed_reports(host: capacity.Host,
+def find_malformed_reports(host: capacity.HostInventory,
                            reports: Iterable[diagnostics.Report]
                            ) -> Iterator[Finding]:
     """Yield a finding if a host reports something that cannot be read.
@@ -208,7 +209,8 @@ def find_malformed_reports(host: capacity.Host,
             'of one release, somebody else writes these reports')
 
 
-def find_unreported_servers(host: capacity.Host, servers: Iterable[Server],
+def find_unreported_servers(host: capacity.HostInventory,
+                            servers: Iterable[Server],
                             state: str | None) -> Iterator[Finding]:
     """Yield a finding for each server missing from nova-compute's reports.
 

@@ -62,7 +62,7 @@ class Repair:
     owner: str = ''
 
 
-def plan_repairs(host: capacity.Host, servers: Iterable[Server],
+def plan_repairs(host: capacity.HostInventory, servers: Iterable[Server],
                  holdings: AllocationsByConsumer,
                  findings: Iterable[Finding], is_up: bool,
                  accounting: Accounting = 'min',
@@ -105,7 +105,7 @@ def is_repairable(finding: Finding) -> bool:
     return finding.kind in (*_OWNERLESS, *_DIFFERENT) or bool(finding.owner)
 
 
-def plan_allocation_removal(host: capacity.Host, consumer: str,
+def plan_allocation_removal(host: capacity.HostInventory, consumer: str,
                             allocation: Amounts) -> Repair | None:
     """Plan the removal of all that a consumer has allocated from a host.
 
@@ -122,7 +122,7 @@ def plan_allocation_removal(host: capacity.Host, consumer: str,
                       for provider, resources in allocation.items()})
 
 
-def plan_allocation_transfer(host: capacity.Host, consumer: str,
+def plan_allocation_transfer(host: capacity.HostInventory, consumer: str,
                              allocation: Amounts, server: Server) -> Repair:
     """Plan the transfer of an ended migration's allocation to its server.
 
@@ -135,7 +135,7 @@ def plan_allocation_transfer(host: capacity.Host, consumer: str,
         + audit.describe_allocation(host, allocation), {}, server.uuid)
 
 
-def plan_flavor_repair(host: capacity.Host, server: Server,
+def plan_flavor_repair(host: capacity.HostInventory, server: Server,
                        allocation: Amounts, accounting: Accounting = 'min',
                        is_accounting_known: bool = True) -> Repair | None:
     """Plan the change that makes a server's allocation match its flavor.
@@ -197,7 +197,7 @@ def _place_amounts(server: Server, amounts: Mapping[int, Mapping[str, int]],
     return None
 
 
-def _count_groups(host: capacity.Host, policy: GuestPolicy,
+def _count_groups(host: capacity.HostInventory, policy: GuestPolicy,
                   now: Amounts) -> int:
     """Return the number of control groups that a server should hold."""
     groups = len(policy.groups)

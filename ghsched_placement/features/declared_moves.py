@@ -28,7 +28,7 @@ FindMoves: TypeAlias = Callable[[GuestDemand, int], list[tuple[str, int]]]
 
 #: Functions that read the servers of a cloud from a client, for hosts and
 #: [ghsched]bandwidth_accounting, and return such a function.
-MOVE_FINDERS: tuple[Callable[[Any, Sequence[capacity.Host], Any],
+MOVE_FINDERS: tuple[Callable[[Any, Sequence[capacity.HostInventory], Any],
                              FindMoves], ...] = (
     rebalance_for_flavor.make_move_finder,
 )

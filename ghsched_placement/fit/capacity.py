@@ -13,8 +13,8 @@
 """Capacity and usage of hosts, from Placement's providers (pure).
 
 :func:`build_hosts` turns the resource providers of a cloud into a
-:class:`Host` for each host with ghsched's driver, with its NUMA nodes, and
-their bandwidth and devices.
+:class:`HostInventory` for each host with ghsched's driver, with its NUMA
+nodes, and their bandwidth and devices.
 """
 
 from collections.abc import Hashable
@@ -229,7 +229,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostInventory:
     """Compute host that runs ghsched, with its inventories in Placement.
 
     :param root: resource provider of the compute node.
@@ -323,7 +323,7 @@ def _make_units(stocks: Iterable[InventoryUsage]) -> model.Units:
         tuple(stock.step_size for stock in stocks))
 
 
-def compute_fragmentation(host: Host) -> int | None:
+def compute_fragmentation(host: HostInventory) -> int | None:
     """Return the percent of a host's free bandwidth on partly allocated nodes.
 
     This bandwidth is of no use to a guest that needs a whole NUMA node.
@@ -339,7 +339,8 @@ def compute_fragmentation(host: Host) -> int | None:
     return round(100 * broken / free)
 
 
-def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
+def set_node_capacity(host: HostInventory, capacities: Iterable[NodeCapacity]
+                      ) -> HostInventory:
     """Return a copy of a host with its NUMA nodes' CPUs and memory replaced.
 
     :param capacities: CPUs and memory of host NUMA nodes. The CPUs and memory
@@ -362,7 +363,7 @@ def set_node_capacity(host: Host, capacities: Iterable[NodeCapacity]) -> Host:
         for node in host.nodes for socket in (sockets.get(node.number),)))
 
 
-def make_node_shape(host: Host) -> Hashable:
+def make_node_shape(host: HostInventory) -> Hashable:
     """Return a key that is equal for hosts of the same make.
 
     Their CPUs, memory and NUMA nodes offer the same, whatever is in use.
@@ -374,7 +375,8 @@ def make_node_shape(host: Host) -> Hashable:
                 for node in host.nodes))
 
 
-def estimate_node_capacity(host: Host, known: Sequence[NodeCapacity] = ()
+def estimate_node_capacity(host: HostInventory,
+                           known: Sequence[NodeCapacity] = ()
                            ) -> tuple[NodeCapacity, ...]:
     """Estimate the CPUs and memory of each NUMA node of a host.
 
@@ -404,7 +406,7 @@ def estimate_node_capacity(host: Host, known: Sequence[NodeCapacity] = ()
             memory=memory, ram_ratio=ram_ratio) for number in numbers))
 
 
-def _divide_inventory(host: Host, resource_class: str,
+def _divide_inventory(host: HostInventory, resource_class: str,
                       parts: int) -> tuple[int, int, float]:
     """Return an equal part of a host's inventory: total, usage and ratio.
 
@@ -419,7 +421,7 @@ def _divide_inventory(host: Host, resource_class: str,
             float(stock.record['allocation_ratio']))
 
 
-def build_hosts(providers: Iterable[Provider]) -> tuple[Host, ...]:
+def build_hosts(providers: Iterable[Provider]) -> tuple[HostInventory, ...]:
     """Build the hosts that use ghsched from Placement's resource providers.
 
     The hosts are sorted by name. Hosts without ghsched's providers are left
@@ -454,7 +456,7 @@ def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
 
 def build_described_host(providers: Sequence[Provider],
                          rooms: Mapping[int, NodeCapacity],
-                         unstated: Mapping[str, str]) -> Host:
+                         unstated: Mapping[str, str]) -> HostInventory:
     """Build a host from its resource providers, with its CPUs and memory.
 
     :param providers: the compute node's own provider first.
@@ -476,7 +478,7 @@ def _uses_ghsched(root: Provider, members: Iterable[Provider]) -> bool:
         not root.traits.isdisjoint(names.CAPABILITY_TRAITS.values()))
 
 
-def _build_host(root: Provider, members: Iterable[Provider]) -> Host:
+def _build_host(root: Provider, members: Iterable[Provider]) -> HostInventory:
     of_nodes = [one for one in members
                 if names.NUMA_NODE_TRAIT in one.traits]
     pfs: dict[str | None, list[Pf]] = {}
@@ -484,8 +486,8 @@ def _build_host(root: Provider, members: Iterable[Provider]) -> Host:
         if one is not root and one not in of_nodes:
             pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
     nodes = [_build_node(one, root, pfs.pop(one.uuid, [])) for one in of_nodes]
-    return Host(root, tuple(sorted(nodes, key=_make_node_sort_key)),
-                tuple(pf for found in pfs.values() for pf in found))
+    return HostInventory(root, tuple(sorted(nodes, key=_make_node_sort_key)),
+                         tuple(pf for found in pfs.values() for pf in found))
 
 
 def _make_node_sort_key(node: Node) -> tuple[bool, int, str]:

@@ -110,7 +110,8 @@ class Verdict:
         return 0 < self.guests == self.sharing
 
 
-def check_host_capacity(host: capacity.Host, *demands: GuestDemand) -> Verdict:
+def check_host_capacity(host: capacity.HostInventory, *demands: GuestDemand
+                        ) -> Verdict:
     """Check how many guests of one kind fit on a host, or why none fits.
 
     :param demands: resources and traits that each guest asks for, as in
@@ -125,7 +126,7 @@ def check_host_capacity(host: capacity.Host, *demands: GuestDemand) -> Verdict:
         make_combination_reason(host, demand),))
 
 
-def find_refusal_reasons(host: capacity.Host, demand: GuestDemand,
+def find_refusal_reasons(host: capacity.HostInventory, demand: GuestDemand,
                          find_shortages: FindShortages | None = None
                          ) -> tuple[Lack, ...]:
     """Return the reasons why a host as a whole or its nodes refuse a guest.
@@ -145,7 +146,7 @@ def find_refusal_reasons(host: capacity.Host, demand: GuestDemand,
                                   find_shortages or find_node_shortages))
 
 
-def count_guests(host: capacity.Host,
+def count_guests(host: capacity.HostInventory,
                  demands: Sequence[GuestDemand]) -> Verdict:
     """Count the guests of one kind that fit on a host at the same time.
 
@@ -170,7 +171,8 @@ def count_guests(host: capacity.Host,
     return found
 
 
-def _count_guests(host: capacity.Host, free: model.Host, demand: GuestDemand,
+def _count_guests(host: capacity.HostInventory, free: model.Host,
+                  demand: GuestDemand,
                   need: model.Need) -> Verdict:
     """Return how many guests of one number of NUMA nodes fit on a host.
 
@@ -193,7 +195,7 @@ def _count_guests(host: capacity.Host, free: model.Host, demand: GuestDemand,
             host, sharing if sharing.guests else own))
 
 
-def make_combination_reason(host: capacity.Host, demand: GuestDemand,
+def make_combination_reason(host: capacity.HostInventory, demand: GuestDemand,
                             find_shortages: FindShortages | None = None
                             ) -> Lack:
     """Return why the guest nodes, each of which fits alone, fit not together.
@@ -209,7 +211,7 @@ def make_combination_reason(host: capacity.Host, demand: GuestDemand,
         ' with a control group to share' if must_share else '')
 
 
-def _must_share_control_group(host: capacity.Host,
+def _must_share_control_group(host: capacity.HostInventory,
                               demand: GuestDemand) -> bool:
     """Whether a guest must share a control group with others on a host.
 
@@ -232,7 +234,7 @@ def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
 # -- what is lacking ---------------------------------------------------------
 
 
-def find_missing_traits(host: capacity.Host,
+def find_missing_traits(host: capacity.HostInventory,
                         demand: GuestDemand) -> Iterator[Lack]:
     """Yield each trait that a host should have, or should not have.
 
@@ -245,7 +247,7 @@ def find_missing_traits(host: capacity.Host,
         host.root.traits, demand.required - unstated, demand.forbidden)
 
 
-def find_host_shortages(host: capacity.Host, demand: GuestDemand,
+def find_host_shortages(host: capacity.HostInventory, demand: GuestDemand,
                         may_share_group: bool = False) -> Iterator[Lack]:
     """Yield the resources that a host as a whole lacks for a guest.
 
@@ -264,7 +266,7 @@ def find_host_shortages(host: capacity.Host, demand: GuestDemand,
         yield from _find_host_vf_shortages(host, demand)
 
 
-def _can_share_on_all_guest_nodes(host: capacity.Host,
+def _can_share_on_all_guest_nodes(host: capacity.HostInventory,
                                   demand: GuestDemand) -> bool:
     """Whether each guest node can share a control group on some host node.
 
@@ -276,7 +278,7 @@ def _can_share_on_all_guest_nodes(host: capacity.Host,
         for guest_node in range(len(demand.policy.nodes)))
 
 
-def _find_root_shortages(host: capacity.Host,
+def _find_root_shortages(host: capacity.HostInventory,
                          demand: GuestDemand) -> Iterator[Lack]:
     for name, need in sorted(demand.get_root_amounts(host).items()):
         stock = host.root.get_inventory(name)
@@ -289,7 +291,7 @@ def _find_root_shortages(host: capacity.Host,
             yield found
 
 
-def _find_host_vf_shortages(host: capacity.Host,
+def _find_host_vf_shortages(host: capacity.HostInventory,
                             demand: GuestDemand) -> Iterator[Lack]:
     for name, need in sorted(demand.count_vfs().items()):
         free = sum(pf.stock.free for pf in host.pfs
@@ -300,7 +302,7 @@ def _find_host_vf_shortages(host: capacity.Host,
             yield found
 
 
-def _find_host_obstacles(host: capacity.Host, demand: GuestDemand,
+def _find_host_obstacles(host: capacity.HostInventory, demand: GuestDemand,
                          must_share: bool,
                          find_shortages: FindShortages) -> Iterator[Lack]:
     """Yield the reasons why no NUMA node of a host can take a guest NUMA node.
@@ -415,8 +417,8 @@ def _find_inventory_shortages(name: str, stock: capacity.InventoryUsage | None,
 # -- guests that come and go --------------------------------------------------
 
 
-def take_guest(host: capacity.Host, demand: GuestDemand,
-               nodes: Sequence[int]) -> capacity.Host:
+def take_guest(host: capacity.HostInventory, demand: GuestDemand,
+               nodes: Sequence[int]) -> capacity.HostInventory:
     """Return a host with the resources of one more guest in use.
 
     VFs are not counted as used.
@@ -426,8 +428,8 @@ def take_guest(host: capacity.Host, demand: GuestDemand,
     return _change_usage(host, demand, nodes, 1)
 
 
-def give_guest(host: capacity.Host, demand: GuestDemand,
-               nodes: Sequence[int]) -> capacity.Host:
+def give_guest(host: capacity.HostInventory, demand: GuestDemand,
+               nodes: Sequence[int]) -> capacity.HostInventory:
     """Return a host with the resources of one of its guests free.
 
     VFs are not freed: no record says of which PF they are.
@@ -437,8 +439,8 @@ def give_guest(host: capacity.Host, demand: GuestDemand,
     return _change_usage(host, demand, nodes, -1)
 
 
-def _change_usage(host: capacity.Host, demand: GuestDemand,
-                  nodes: Sequence[int], sign: int) -> capacity.Host:
+def _change_usage(host: capacity.HostInventory, demand: GuestDemand,
+                  nodes: Sequence[int], sign: int) -> capacity.HostInventory:
     guest_nodes = {node: number for number, node in enumerate(nodes)}
     amounts = {**demand.get_root_amounts(host),
                names.RESCTRL_GROUP: len(demand.policy.groups)}
@@ -468,7 +470,7 @@ def _change_node_usage(node: capacity.Node, demand: GuestDemand,
 # -- how many -----------------------------------------------------------------
 
 
-def find_needed_nodes(host: capacity.Host,
+def find_needed_nodes(host: capacity.HostInventory,
                       demand: GuestDemand) -> frozenset[int]:
     """Return the host nodes that a guest should take so that most others fit.
 
@@ -486,7 +488,7 @@ def find_needed_nodes(host: capacity.Host,
         free.count_without_nodes(need))
 
 
-def count_guests_without_numa_limits(host: capacity.Host,
+def count_guests_without_numa_limits(host: capacity.HostInventory,
                                      demand: GuestDemand) -> int:
     """Return how many guests would fit if a host had a single NUMA node.
 

@@ -29,7 +29,7 @@ from ghsched_placement.fit import fitting
 from ghsched_placement.fit.guest_demand import GuestDemand
 
 #: Hosts on which equally many guests of any flavor fit.
-EqualHosts: TypeAlias = Sequence[capacity.Host]
+EqualHosts: TypeAlias = Sequence[capacity.HostInventory]
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class FlavorCapacity:
     binding: Mapping[str, int] = field(default_factory=dict)
 
 
-def group_equal_hosts(hosts: Iterable[capacity.Host]) -> list[EqualHosts]:
+def group_equal_hosts(hosts: Iterable[capacity.HostInventory]
+                      ) -> list[EqualHosts]:
     """Group the hosts on which equally many guests of any flavor fit."""
-    groups: dict[object, list[capacity.Host]] = {}
+    groups: dict[object, list[capacity.HostInventory]] = {}
     for host in hosts:
         groups.setdefault((host.amounts, host.table, host.root.traits),
                           []).append(host)

@@ -79,7 +79,7 @@ class GuestDemand:
     page_size: PageSize = None
     fallback_vcpus: int = 0
 
-    def uses_fallback_vcpus(self, host: capacity.Host) -> bool:
+    def uses_fallback_vcpus(self, host: capacity.HostInventory) -> bool:
         """Whether the guest's dedicated CPUs are counted as VCPU on a host.
 
         Nova counts them so on a host without [compute]cpu_dedicated_set, which
@@ -88,7 +88,8 @@ class GuestDemand:
         return (self.fallback_vcpus > 0
                 and orc.PCPU not in host.root.inventories)
 
-    def get_root_amounts(self, host: capacity.Host) -> Mapping[str, int]:
+    def get_root_amounts(self, host: capacity.HostInventory
+                         ) -> Mapping[str, int]:
         """Return the amounts that the guest allocates from a compute node.
 
         The amounts are those of the node's own provider, by resource class.
@@ -122,7 +123,7 @@ class GuestDemand:
     def _amounts_by_node(self) -> dict[int, dict[str, int]]:
         return self.policy.get_resources_by_node(self.accounting)
 
-    def make_need(self, host: capacity.Host,
+    def make_need(self, host: capacity.HostInventory,
                   shares_group: bool = False) -> model.Need:
         """Return the amounts that one guest needs, by position.
 
@@ -139,7 +140,7 @@ class GuestDemand:
     def _needs(self) -> dict[tuple[capacity.Table, bool], model.Need]:
         return {}
 
-    def _read_need(self, host: capacity.Host,
+    def _read_need(self, host: capacity.HostInventory,
                    shares_group: bool) -> model.Need:
         table, amounts, vfs = (host.table, self.get_root_amounts(host),
                                self.count_vfs())
@@ -151,7 +152,7 @@ class GuestDemand:
             tuple(self._read_node_need(number, table, shares_group)
                   for number in range(self.guest_nodes)))
 
-    def _list_missing_classes(self, host: capacity.Host) -> list[str]:
+    def _list_missing_classes(self, host: capacity.HostInventory) -> list[str]:
         """Return the names of needed resources that a host does not have."""
         # Disks may be of a provider that is shared.
         classes = (self.get_root_amounts(host).keys()
@@ -180,7 +181,7 @@ class GuestDemand:
             traits=self.sharing_traits.get(guest_node, frozenset())
             if shares_group else frozenset())
 
-    def name_used_up_resources(self, host: capacity.Host,
+    def name_used_up_resources(self, host: capacity.HostInventory,
                                count: model.Count) -> frozenset[str]:
         """Return the names of the resources that one guest more lacks.
 
@@ -197,7 +198,7 @@ class GuestDemand:
                                                    Sequence[str]]]:
         return {}
 
-    def _name_resources(self, host: capacity.Host
+    def _name_resources(self, host: capacity.HostInventory
                         ) -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of a host's and a host node's resources."""
         table = host.table
@@ -240,7 +241,7 @@ class GuestDemand:
             self.needs[guest_node], self.page_size)
 
 
-def make_guest_demand(policy: GuestPolicy, guest: topology.Guest,
+def make_guest_demand(policy: GuestPolicy, guest: topology.GuestShape,
                       query: Iterable[tuple[str, str]],
                       classes: Mapping[str, str], accounting: Accounting,
                       fallback: Iterable[tuple[str, str]] | None = None,

@@ -75,7 +75,7 @@ class GuestNode:
 
 
 @dataclass(frozen=True)
-class Guest:
+class GuestShape:
     """vCPUs and memory of a guest, and its NUMA topology.
 
     :param vcpus: number of vCPUs.
@@ -108,7 +108,7 @@ class Guest:
 
 
 def split_guest(vcpus: int, memory_mb: int,
-                extra_specs: Mapping[str, str]) -> Guest:
+                extra_specs: Mapping[str, str]) -> GuestShape:
     """Split a flavor's vCPUs and memory among guest NUMA nodes as Nova does.
 
     :param vcpus: number of vCPUs.
@@ -130,7 +130,7 @@ def split_guest(vcpus: int, memory_mb: int,
         nodes = 1
     cells = _make_cells(nodes, vcpus, memory_mb, extra_specs)
     _check_pages(cells, pages)
-    return Guest(
+    return GuestShape(
         vcpus, memory_mb, cells,
         pcpus=len(dedicated) + isolated if dedicated else 0,
         shared=vcpus - len(dedicated), dedicated=dedicated, page_size=pages)

@@ -71,7 +71,7 @@ class ShowCapacity(base.Lister):
                          for row in list_node_rows(host)]
 
 
-def list_node_rows(host: capacity.Host) -> Iterator[tuple[Any, ...]]:
+def list_node_rows(host: capacity.HostInventory) -> Iterator[tuple[Any, ...]]:
     """Yield a table row with the free resources of each NUMA node of a host.
 
     PFs that belong to no NUMA node have a row of their own.

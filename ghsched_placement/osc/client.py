@@ -63,8 +63,8 @@ class Client(nova_reader.NovaReader):
         with http.translate_unreachable(self._connection, 'placement'):
             return self._connection.placement
 
-    def list_hosts(
-            self, host_names: Sequence[str] = ()) -> tuple[capacity.Host, ...]:
+    def list_hosts(self, host_names: Sequence[str] = ()
+                   ) -> tuple[capacity.HostInventory, ...]:
         """Read the compute hosts that run ghsched from Placement.
 
         :param host_names: names of the hosts; empty for all hosts.
@@ -89,7 +89,7 @@ class Client(nova_reader.NovaReader):
                 'compute_driver = ghsched.GhschedLibvirtDriver?')
         return found
 
-    def list_host_allocations(self, host: capacity.Host
+    def list_host_allocations(self, host: capacity.HostInventory
                               ) -> dict[str, dict[str, dict[str, int]]]:
         """Return all allocations from the resource providers of a host.
 
@@ -189,7 +189,7 @@ class Client(nova_reader.NovaReader):
             self._connection, 'placement', 'put', path, json=change,
             microversion=_PLACEMENT)
 
-    def is_allocation_candidate(self, host: capacity.Host,
+    def is_allocation_candidate(self, host: capacity.HostInventory,
                                 query: Iterable[tuple[str, str]]) -> bool:
         """Return whether Placement offers a host as an allocation candidate.
 

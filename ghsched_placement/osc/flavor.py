@@ -72,7 +72,8 @@ class Requirements:
     shared_group: Query
     fallback: tuple[Query, Query] | None = None
 
-    def choose_query(self, host: capacity.Host, is_sharing: bool) -> Query:
+    def choose_query(self, host: capacity.HostInventory, is_sharing: bool
+                     ) -> Query:
         """Return the query that finds a host for a guest.
 
         :param is_sharing: whether the guest shares a control group.
@@ -204,8 +205,9 @@ class CheckFlavor(base.Lister):
                              ', '.join(left_out))
 
 
-def select_hosts_by_name(hosts: Sequence[capacity.Host], name: str | None
-                         ) -> Sequence[capacity.Host]:
+def select_hosts_by_name(hosts: Sequence[capacity.HostInventory],
+                         name: str | None
+                         ) -> Sequence[capacity.HostInventory]:
     """Return the host that has a given name, or all hosts if the name is None.
 
     :raises CommandError: if no host has that name.
@@ -220,7 +222,7 @@ def select_hosts_by_name(hosts: Sequence[capacity.Host], name: str | None
 
 def yield_slow_query_warnings(policy: policies.GuestPolicy,
                               accounting: policies.Accounting,
-                              hosts: Iterable[capacity.Host],
+                              hosts: Iterable[capacity.HostInventory],
                               classes: Mapping[str, str]) -> Iterator[str]:
     """Yield a warning if Placement would be slow to find hosts for a flavor.
 
@@ -235,7 +237,7 @@ def yield_slow_query_warnings(policy: policies.GuestPolicy,
     :param hosts: hosts whose NUMA nodes and PFs are combined.
     :param classes: resource class of the VFs of each PCI alias.
     """
-    def combinations(host: capacity.Host) -> int:
+    def combinations(host: capacity.HostInventory) -> int:
         by_class = Counter(pf.resource_class for pf in host.pfs)
         return request.count_provider_combinations(
             policy, accounting, len(host.nodes),
@@ -299,7 +301,7 @@ def merge_image_properties(extra_specs: Mapping[str, str],
 
 
 def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
-                       ) -> tuple[policies.GuestPolicy, topology.Guest]:
+                       ) -> tuple[policies.GuestPolicy, topology.GuestShape]:
     """Parse a flavor into its bandwidth policy and its guest NUMA topology.
 
     :raises CommandError: if the flavor is invalid; the error names all
@@ -372,7 +374,7 @@ def get_flavor_record_size(record: Mapping[str, Any]) -> Size:
 
 
 def list_requirements(size: Size, extra_specs: Mapping[str, str],
-                      hosts: Iterable[capacity.Host],
+                      hosts: Iterable[capacity.HostInventory],
                       classes: Mapping[str, str],
                       accounting: policies.Accounting,
                       needs_owner_trait: bool) -> list[Requirements]:
@@ -427,7 +429,8 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
 
 
 def guess_vf_classes(policy: policies.GuestPolicy,
-                     hosts: Iterable[capacity.Host]) -> dict[str, str]:
+                     hosts: Iterable[capacity.HostInventory]
+                     ) -> dict[str, str]:
     """Guess the resource class of the VFs of each PCI alias of a flavor.
 
     If the VFs of all hosts have the same resource class, each alias is assumed
@@ -440,7 +443,8 @@ def guess_vf_classes(policy: policies.GuestPolicy,
             for vfs in policy.vfs}
 
 
-def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
+def make_host_refusal(host: capacity.HostInventory, reason: str
+                      ) -> fitting.Verdict:
     """Return the result for a host whose nova-compute takes no servers.
 
     :param reason: reason why nova-compute takes none.
@@ -451,7 +455,7 @@ def make_host_refusal(host: capacity.Host, reason: str) -> fitting.Verdict:
 
 
 def check_host_for_flavor(
-        client: clients.Client, host: capacity.Host,
+        client: clients.Client, host: capacity.HostInventory,
         requirements: Requirements, *larger: GuestDemand) -> fitting.Verdict:
     """Return how many guests of a flavor fit on a host, or why none fits.
 
@@ -475,7 +479,7 @@ def check_host_for_flavor(
             '(trait:..., resources:...)'),))
 
 
-def _find_other_refusal_reasons(host: capacity.Host,
+def _find_other_refusal_reasons(host: capacity.HostInventory,
                                 parameters: Mapping[str, str]
                                 ) -> Iterator[lack.Lack]:
     """Yield the traits and resources of a query that a host does not have.
@@ -503,7 +507,7 @@ def _find_other_refusal_reasons(host: capacity.Host,
 
 
 def check_host_for_node_counts(
-        client: clients.Client, host: capacity.Host,
+        client: clients.Client, host: capacity.HostInventory,
         requirements: Sequence[Requirements]) -> fitting.Verdict:
     """Check how many guests fit on a host with each number of NUMA nodes.
 

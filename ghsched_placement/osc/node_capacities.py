@@ -50,8 +50,8 @@ class NodeCapacities:
     spread: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
-    def add_free_node_resources(self, hosts: Iterable[capacity.Host]
-                                ) -> tuple[capacity.Host, ...]:
+    def add_free_node_resources(self, hosts: Iterable[capacity.HostInventory]
+                                ) -> tuple[capacity.HostInventory, ...]:
         """Return copies of hosts with the free resources of each NUMA node.
 
         The free resources are CPUs and memory.
@@ -86,7 +86,7 @@ class NodeCapacities:
             if self.unknown else [])
 
 
-def describe_unknown_pages(hosts: Iterable[capacity.Host],
+def describe_unknown_pages(hosts: Iterable[capacity.HostInventory],
                            page_size: PageSize) -> list[str]:
     """Return a note on hosts whose huge pages are not known.
 
@@ -103,9 +103,10 @@ def describe_unknown_pages(hosts: Iterable[capacity.Host],
 
 
 def read_free_node_resources(
-        client: nova_reader.NovaReader, hosts: Sequence[capacity.Host],
+        client: nova_reader.NovaReader,
+        hosts: Sequence[capacity.HostInventory],
         compute_nodes: Mapping[str, Mapping[str, Any]],
-        known: Iterable[capacity.Host] = ()) -> NodeCapacities:
+        known: Iterable[capacity.HostInventory] = ()) -> NodeCapacities:
     """Read the free CPUs and memory of each NUMA node of hosts from Nova.
 
     A host reports them with the diagnostics of each of its servers.

@@ -83,7 +83,7 @@ def describe_guest_allocations(
 
 
 def sum_allocations_by_node(
-        host: capacity.Host,
+        host: capacity.HostInventory,
         allocations: Mapping[str, Mapping[str,
                                           int]]) -> dict[int, dict[str, int]]:
     """Return what a consumer has allocated on each NUMA node of a host.

@@ -66,7 +66,7 @@ class HostRecords:
         the caller has given it.
     """
 
-    host: capacity.Host
+    host: capacity.HostInventory
     servers: tuple[Server, ...]
     holdings: AllocationsByConsumer
     findings: tuple[Finding, ...]
@@ -202,7 +202,8 @@ def collect_host_records(
                                  ask_hosts, accounting) for host in hosts]
 
 
-def _collect_records_of_host(client: clients.Client, host: capacity.Host,
+def _collect_records_of_host(client: clients.Client,
+                             host: capacity.HostInventory,
                              records: Sequence[Mapping[str, Any]],
                              node: Mapping[str, Any],
                              migrations: Callable[[], Mapping[str, str]],
@@ -276,7 +277,7 @@ def select_confirmed_findings(observed: HostRecords,
 
 
 def _group_servers_by_compute_node(
-    client: clients.Client, hosts: Sequence[capacity.Host],
+    client: clients.Client, hosts: Sequence[capacity.HostInventory],
     nodes: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, list[dict[str, Any]]]:
     """Return Nova's server records by the name of their compute node.
@@ -344,7 +345,8 @@ def _add_report(server: Server,
 
 
 def _find_other_consumers(
-        client: clients.Client, host: capacity.Host, servers: Iterable[Server],
+        client: clients.Client, host: capacity.HostInventory,
+        servers: Iterable[Server],
         by_consumer: AllocationsByConsumer,
         migrations: Callable[[], Mapping[str, str]]) -> OtherConsumers:
     """Return the consumers of a host's resources that are not its servers.

@@ -127,7 +127,7 @@ class NodeRequestGroups:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostProviders:
     """NUMA node and socket of each resource provider of one host.
 
     :param node_of_numa: host NUMA node by UUID of the node's own provider.
@@ -188,7 +188,7 @@ class NodeAssignment:
     :param far: number of VFs that are on another host node than their guest
         node, and number of those that are on another socket.
     :param unneeded: number of guest nodes on host nodes other than the
-        :attr:`Host.needed` ones; 0 if there are none.
+        :attr:`HostProviders.needed` ones; 0 if there are none.
     :param wasted: number of guest nodes without VFs on host nodes with PFs.
     :param sockets: number of sockets of the host nodes.
     :param pfs: UUIDs of the PFs of the first candidate.

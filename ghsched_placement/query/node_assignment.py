@@ -39,7 +39,7 @@ from ghsched_placement.query.candidates import combine_node_costs
 from ghsched_placement.query.candidates import Cost
 from ghsched_placement.query.candidates import Far
 from ghsched_placement.query.candidates import HasCapacity
-from ghsched_placement.query.candidates import Host
+from ghsched_placement.query.candidates import HostProviders
 from ghsched_placement.query.candidates import make_node_capacity_reason
 from ghsched_placement.query.candidates import NodeAssignment
 from ghsched_placement.query.candidates import NodeCost
@@ -76,7 +76,8 @@ def _allow_any_node(_guest_node: int, _node: int) -> bool:
 
 def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
                       groups: NodeRequestGroups,
-                      host: Host, has_capacity: HasCapacity | None = None,
+                      host: HostProviders,
+                      has_capacity: HasCapacity | None = None,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
                       ) -> tuple[Iterator[NodeAssignment], Lack | None]:
@@ -198,7 +199,7 @@ class _Reader:
         for a guest node.
     """
 
-    def __init__(self, groups: NodeRequestGroups, host: Host,
+    def __init__(self, groups: NodeRequestGroups, host: HostProviders,
                  has_capacity: HasCapacity) -> None:
         self._host, self._has_capacity = host, has_capacity
         self._most_far = LOCALITIES.index(groups.locality)
@@ -373,7 +374,7 @@ class _Loads:
     :param steps: counts the steps of the search.
     """
 
-    def __init__(self, host: Host, count: int,
+    def __init__(self, host: HostProviders, count: int,
                  steps: matching.Steps) -> None:
         self._host, self._count, self._steps = host, count, steps
         self._nodes = frozenset(host.node_of_numa.values())
@@ -465,7 +466,8 @@ class _Assignments:
         allow for each guest node.
     """
 
-    def __init__(self, groups: NodeRequestGroups, host: Host, reader: _Reader,
+    def __init__(self, groups: NodeRequestGroups, host: HostProviders,
+                 reader: _Reader,
                  alike: Mapping[Rows, Sequence[Mapping[str, Any]]],
                  steps: matching.Steps) -> None:
         self._host, self._reader = host, reader

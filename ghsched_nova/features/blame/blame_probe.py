@@ -92,7 +92,7 @@ class HostProbe:
     """
 
     server: str
-    guests: Sequence[view.Guest]
+    guests: Sequence[view.MonitoredGuest]
     nodes: Collection[int]
     reader: readers.Reader
     measure_load: MeasureLoad
@@ -218,8 +218,8 @@ class HostProbe:
                 for row in one.nodes if set(row.nodes) & set(self.nodes)]
 
 
-def find_guest_memory_nodes(guest: view.Guest,
-                            host: topology.Host) -> frozenset[int]:
+def find_guest_memory_nodes(guest: view.MonitoredGuest,
+                            host: topology.MonitoredHost) -> frozenset[int]:
     """Return the host NUMA nodes on which a guest's memory is.
 
     If the domain XML of the guest names no node, all nodes of the host are

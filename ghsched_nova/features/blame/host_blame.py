@@ -151,8 +151,8 @@ class Investigator:
             {one.uuid: blame_report.GuestName(one.title, one.project)
              for one in guests}, prove)
 
-    def _make_event_counter(self, guest: view.Guest,
-                            others: Sequence[view.Guest]
+    def _make_event_counter(self, guest: view.MonitoredGuest,
+                            others: Sequence[view.MonitoredGuest]
                             ) -> blame_probe.CountEvents:
         """Return a function that counts CPU events of guests' vCPUs.
 
@@ -188,8 +188,9 @@ class Investigator:
         return count
 
 
-def _sort_by_bandwidth(guests: Iterable[view.Guest],
-                       record: Sequence[evidence.Sample]) -> list[view.Guest]:
+def _sort_by_bandwidth(guests: Iterable[view.MonitoredGuest],
+                       record: Sequence[evidence.Sample]
+                       ) -> list[view.MonitoredGuest]:
     """Return guests in order of their bandwidth, the largest first.
 
     :param record: samples of the last minutes.
@@ -200,7 +201,7 @@ def _sort_by_bandwidth(guests: Iterable[view.Guest],
 
 
 def yield_guests_with_policies(running: Iterable[desired.Running]
-                               ) -> Iterator[view.Guest]:
+                               ) -> Iterator[view.MonitoredGuest]:
     """Yield each running guest with its bandwidth policy and NUMA nodes.
 
     Each guest also comes with its Nova flavor, server name and project.
@@ -227,7 +228,8 @@ def _parse_cells(root: etree._Element) -> tuple[cells.Cell, ...]:
 
 
 def _make_guest_load_meter(section: Any,
-                           guest: view.Guest) -> blame_probe.MeasureLoad:
+                           guest: view.MonitoredGuest
+                           ) -> blame_probe.MeasureLoad:
     """Return a function that measures the CPU load and waits of one guest.
 
     Each call of that function returns the load since its previous call.

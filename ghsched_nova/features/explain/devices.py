@@ -40,7 +40,7 @@ UNKNOWN = ('<!-- device NUMA: each passthrough device of the guest (ports, '
 def render_device_numa_xml(
     host: HostFile,
     policy: GuestPolicy,
-    guest: topology.Guest,
+    guest: topology.GuestShape,
     host_nodes: Sequence[int],
 ) -> tuple[str, ...]:
     """Return the XML that would show a guest the NUMA nodes of its devices.
@@ -97,7 +97,7 @@ def _yield_likely_vfs(
                     pf.node)
 
 
-def _make_domain_xml(guest: topology.Guest,
+def _make_domain_xml(guest: topology.GuestShape,
                      devices: Sequence[device_numa.Device]) -> str:
     """Return the domain XML of an example guest with NUMA nodes and devices.
     """

@@ -116,7 +116,7 @@ class Explanation:
     providers: tuple[tree.WantedProvider, ...]
     refusal: str | None = None
     policy: policies.GuestPolicy | None = None
-    guest: topology.Guest | None = None
+    guest: topology.GuestShape | None = None
     need: Need | None = None
     query: tuple[tuple[str, str], ...] = ()
     locality: str | None = None
@@ -307,7 +307,7 @@ def _make_host_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
 
 
 def _make_memorytunes(
-        guest: topology.Guest, policy: policies.GuestPolicy,
+        guest: topology.GuestShape, policy: policies.GuestPolicy,
         settings: Iterable[ClassSettings]) -> Iterator[memorytune.MemoryTune]:
     """Yield the bandwidth limits that libvirt would set for a guest.
 
@@ -324,7 +324,7 @@ def _make_memorytunes(
 
 def _get_question_topology_and_policy(
         explanation: Explanation
-) -> tuple[Question, topology.Guest, policies.GuestPolicy]:
+) -> tuple[Question, topology.GuestShape, policies.GuestPolicy]:
     """Return the question, the guest NUMA topology and the bandwidth policy.
 
     All three are in the explanation and must be known already. The question is

@@ -137,7 +137,7 @@ class Collector(registry.Collector):
 
 
 def _yield_host_resource_metrics(
-        hosts: Iterable[capacity.Host]) -> Iterator[core.Metric]:
+        hosts: Iterable[capacity.HostInventory]) -> Iterator[core.Metric]:
     """Yield metrics of each host's total, allocated and free resources.
 
     The metrics are ``ghsched_cloud_capacity``, ``_allocated`` and ``_free``,

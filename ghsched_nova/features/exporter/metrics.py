@@ -166,7 +166,7 @@ _NO_NUMBER = tuple(state for state in rates.State
                    if state not in (rates.State.OK, rates.State.IDLE,
                                     rates.State.FIRST))
 
-Owned = list[tuple[view.Group, view.Guest | None]]
+Owned = list[tuple[view.Group, view.MonitoredGuest | None]]
 
 
 class Collector(registry.Collector):
@@ -232,7 +232,8 @@ class Collector(registry.Collector):
 
 
 def _resctrl_metrics(found: reader.MonitorReadings,
-                     guests: Sequence[view.Guest]) -> Iterator[core.Metric]:
+                     guests: Sequence[view.MonitoredGuest]
+                     ) -> Iterator[core.Metric]:
     find = view.index_guests_by_group(guests)
     owned = [(group, find.find_guest_of_group(group) if group.name else None)
              for group in found.groups]
@@ -315,20 +316,20 @@ def _energy(found: reader.MonitorReadings, owned: Owned) -> core.Metric:
 
 
 def _map_shared_group_guests(
-    owned_groups: Owned, guests: Iterable[view.Guest]
-) -> dict[str, list[view.Guest]]:
+    owned_groups: Owned, guests: Iterable[view.MonitoredGuest]
+) -> dict[str, list[view.MonitoredGuest]]:
     """Return the guests that share each control group, by group name.
 
     :param owned_groups: resctrl groups, each with its guest.
     :param guests: running guests.
     """
-    groups: dict[view.Guest, list[view.Group]] = {
+    groups: dict[view.MonitoredGuest, list[view.Group]] = {
         guest: [] for guest in guests}
     for group, guest in owned_groups:
         if guest is not None:
             groups.setdefault(guest, []).append(group)
     there = {group.name for group, _guest in owned_groups if group.control}
-    found: dict[str, list[view.Guest]] = {}
+    found: dict[str, list[view.MonitoredGuest]] = {}
     for guest, own_groups in groups.items():
         for name in view.list_shared_groups(guest, own_groups):
             if name in there:
@@ -338,8 +339,8 @@ def _map_shared_group_guests(
 
 
 def _make_effective_limit_metrics(
-    host: topology.Host, owned_groups: Owned,
-    sharers: Mapping[str, Sequence[view.Guest | None]]
+    host: topology.MonitoredHost, owned_groups: Owned,
+    sharers: Mapping[str, Sequence[view.MonitoredGuest | None]]
 ) -> Iterator[core.Metric]:
     """Yield metrics of the bandwidth limits that the kernel enforces now.
 
@@ -372,7 +373,7 @@ def _make_effective_limit_metrics(
 
 
 def _make_requested_limit_metrics(
-    guests: Iterable[view.Guest],
+    guests: Iterable[view.MonitoredGuest],
 ) -> Iterator[core.Metric]:
     """Yield metrics of the bandwidth limits that flavors request.
 
@@ -389,8 +390,8 @@ def _make_requested_limit_metrics(
 
 
 def _make_unprotected_metric(
-    owned_groups: Owned, sharers: Mapping[str, Sequence[view.Guest]],
-    guests: Iterable[view.Guest]
+    owned_groups: Owned, sharers: Mapping[str, Sequence[view.MonitoredGuest]],
+    guests: Iterable[view.MonitoredGuest]
 ) -> Iterator[core.Metric]:
     """Yield the metric of guests whose bandwidth policy is not enforced.
 
@@ -409,7 +410,7 @@ def _make_unprotected_metric(
 
 
 def _vfio(handled: Mapping[str, int],
-          guests: Iterable[view.Guest]) -> core.Metric:
+          guests: Iterable[view.MonitoredGuest]) -> core.Metric:
     return make_metric('ghsched_guest_vfio_interrupts', [
         ((device, *_labels(guest)), handled[device])
         for guest in guests for device in guest.devices
@@ -417,7 +418,8 @@ def _vfio(handled: Mapping[str, int],
 
 
 def _vcpu_metrics(counters: Mapping[str, Mapping[str, int]],
-                  guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+                  guests: Iterable[view.MonitoredGuest]
+                  ) -> Iterator[core.Metric]:
     """Yield the metrics of what was counted of the vCPUs of guests.
 
     :param counters: sums over the vCPUs by UUID of the guest and name.
@@ -436,7 +438,7 @@ def _vcpu_metrics(counters: Mapping[str, Mapping[str, int]],
             if counter in found])
 
 
-def _labels(guest: view.Guest | None) -> tuple[str, str]:
+def _labels(guest: view.MonitoredGuest | None) -> tuple[str, str]:
     return (guest.uuid, guest.name) if guest else ('', '')
 
 

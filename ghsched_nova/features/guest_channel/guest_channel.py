@@ -58,7 +58,7 @@ _NO_JOB = 0
 #: Function that enforces other classes, given UUID and lists of vCPUs.
 SetClasses = Callable[[str, Mapping[str, str]], desired.Running]
 #: Function that reads the limits in force of some guests.
-Measure = Callable[[Sequence[view.Guest]], view.Snapshot | None]
+Measure = Callable[[Sequence[view.MonitoredGuest]], view.Snapshot | None]
 
 
 class GuestChannels(compute_hooks.ComputePart):

@@ -85,7 +85,7 @@ class _Claim:
             view, amounts=view.amounts.take(need, self.nodes))
 
 
-class Host:
+class IndexedHost:
     """Host in the index: its last report, and later claims of this scheduler.
 
     Not thread-safe; :class:`Index` calls the methods under its lock.
@@ -255,8 +255,8 @@ class Index:
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self._lock = threading.Lock()
-        self._hosts: dict[str, Host] = {}
-        self._walk: tuple[Host, ...] = ()
+        self._hosts: dict[str, IndexedHost] = {}
+        self._walk: tuple[IndexedHost, ...] = ()
         self._placed: dict[str, str] = {}    # consumer -> host
         self._unavailable: frozenset[str] = frozenset()
         self._chance = chance or random.Random()  # noqa: S311
@@ -305,7 +305,7 @@ class Index:
         """
         known = self._hosts.get(row.uuid)
         if known is None:
-            self._hosts[row.uuid] = Host(row)
+            self._hosts[row.uuid] = IndexedHost(row)
         elif known.view.row != row:
             known.update_report(row, now)
         return known is None

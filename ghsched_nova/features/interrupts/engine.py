@@ -32,7 +32,7 @@ Report = guest_changes.Report[model.Action]
 
 
 def plan_interrupt_changes(
-    guests: Iterable[model.Guest], host: model.HostCpus,
+    guests: Iterable[model.InterruptGuest], host: model.HostCpus,
     proc: Path = Path('/proc')
 ) -> Report:
     """Return which device interrupts must move to other CPUs.
@@ -52,7 +52,8 @@ def plan_interrupt_changes(
     return Report(*model.plan_interrupt_actions(found, routes, host))
 
 
-def reconcile_interrupts(guests: Iterable[model.Guest], host: model.HostCpus,
+def reconcile_interrupts(guests: Iterable[model.InterruptGuest],
+                         host: model.HostCpus,
                          proc: Path = Path('/proc'),
                          set_cpus: Steer | None = None) -> Report:
     """Move interrupts of passthrough devices to housekeeping CPUs.

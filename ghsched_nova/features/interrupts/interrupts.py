@@ -135,7 +135,7 @@ def make_part(services: compute_hooks.ComputeServices) -> InterruptMover:
 
 def list_housekeeping_irq_guests(
     running: Iterable[desired.Running],
-) -> list[model.Guest]:
+) -> list[model.InterruptGuest]:
     """Return the guests whose device interrupts must be moved.
 
     The policy of these guests requests that their interrupts are handled by
@@ -144,8 +144,8 @@ def list_housekeeping_irq_guests(
     :returns: these guests, with their passthrough devices.
     """
     # Few guests have such a policy; parsing the XML of all is slow.
-    return [model.Guest(one.domain.uuid, one.domain.name,
-                        frozenset(one.list_passthrough_addresses()))
+    return [model.InterruptGuest(one.domain.uuid, one.domain.name,
+                                 frozenset(one.list_passthrough_addresses()))
             for one in running if scheduling.IRQ_NAMESPACE in one.xml
             and one.is_readable and scheduling.has_housekeeping_irqs(one.root)]
 

@@ -83,7 +83,7 @@ class Affinity:
 
 
 @dataclass(frozen=True)
-class Guest:
+class InterruptGuest:
     """Running guest whose interrupts housekeeping CPUs must handle.
 
     :param devices: host PCI addresses of the guest's passthrough devices.
@@ -203,8 +203,9 @@ def count_interrupts_by_device(text: str) -> Mapping[str, int]:
 
 
 def select_steerable_interrupts(
-    guests: Iterable[Guest], interrupts: Iterable[Interrupt], bypass: bool
-) -> list[tuple[Guest, Interrupt]]:
+    guests: Iterable[InterruptGuest], interrupts: Iterable[Interrupt],
+    bypass: bool
+) -> list[tuple[InterruptGuest, Interrupt]]:
     """Return the device interrupts that ghsched may move to other CPUs.
 
     Shared interrupts are left out. Interrupts that reach the guest without the
@@ -220,7 +221,7 @@ def select_steerable_interrupts(
 
 
 def plan_interrupt_actions(
-        interrupts: Iterable[tuple[Guest, Interrupt]],
+        interrupts: Iterable[tuple[InterruptGuest, Interrupt]],
         routes: Mapping[int, Affinity],
         host: HostCpus) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
     """Plan moves of device interrupts to housekeeping CPUs.
@@ -250,7 +251,8 @@ def plan_interrupt_actions(
 
 
 def _make_no_cpu_problem(
-        guest: Guest, interrupt: Interrupt, route: Affinity) -> Problem:
+        guest: InterruptGuest, interrupt: Interrupt,
+        route: Affinity) -> Problem:
     """Return the problem that there is no CPU to move an interrupt to.
 
     All CPUs of the interrupt's NUMA node are dedicated to guests or isolated.

@@ -111,7 +111,7 @@ def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
             if name not in removed}
 
 
-def _find_mask_overlaps(cache: Cache, owners: Mapping[str, model.Guest],
+def _find_mask_overlaps(cache: Cache, owners: Mapping[str, model.ResctrlGuest],
                         current: Mapping[str, schemata.Schemata],
                         others: Mapping[str, schemata.Schemata]
                         ) -> Iterator[model.Problem]:
@@ -139,14 +139,14 @@ def _find_mask_overlaps(cache: Cache, owners: Mapping[str, model.Guest],
                     f'{text} that the guest has to itself')
 
 
-def _get_unshared_uuid(guest: model.Guest) -> str:
+def _get_unshared_uuid(guest: model.ResctrlGuest) -> str:
     return '' if guest.shared else guest.domain.uuid
 
 
 _Masks = dict[int, dict[str, int]]
 
 
-def _assign_masks(cache: Cache, groups: Mapping[str, model.Guest],
+def _assign_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
                   current: Mapping[str, schemata.Schemata]
                   ) -> tuple[_Masks, list[model.Problem]]:
     """Assign L3 cache ways, as bit masks, to control groups.
@@ -171,7 +171,7 @@ def _assign_masks(cache: Cache, groups: Mapping[str, model.Guest],
         f'{domain}') for name, domain in sorted(lacking.items())]
 
 
-def _write_masks(cache: Cache, groups: Mapping[str, model.Guest],
+def _write_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
                  current: Mapping[str, schemata.Schemata],
                  masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 cache ways of the guests' control groups.
@@ -196,7 +196,7 @@ def _write_masks(cache: Cache, groups: Mapping[str, model.Guest],
                                               {domain: mine.get(name, rest)})
 
 
-def _write_shared_masks(cache: Cache, groups: Mapping[str, model.Guest],
+def _write_shared_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
                         current: Mapping[str, schemata.Schemata],
                         masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 ways of control groups that reserve none.

@@ -42,7 +42,7 @@ Packed = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Guest:
+class GuestRecord:
     """Nova's record of a guest.
 
     :param compute_node: UUID of the guest's compute node, and of the root
@@ -73,7 +73,7 @@ class Guest:
 class Records(rollback.ServerLock, Protocol):
     """Reader and writer of Nova's records of one guest."""
 
-    def read_guest(self) -> Guest:
+    def read_guest(self) -> GuestRecord:
         """Read a guest's flavor, host and NUMA nodes from Nova's records.
 
         :raises Refused: if the guest cannot be changed now.
@@ -90,7 +90,7 @@ class Records(rollback.ServerLock, Protocol):
         """
 
 
-class Host(Protocol):
+class PolicyChangeClient(Protocol):
     """Client of the guest's compute host.
 
     Implemented by
@@ -99,7 +99,8 @@ class Host(Protocol):
     Each method may raise HostSilent, or Refused with the host's reason.
     """
 
-    def check_policy(self, guest: Guest, policy: Packed) -> dict[str, Any]:
+    def check_policy(self, guest: GuestRecord, policy: Packed
+                     ) -> dict[str, Any]:
         """Ask a compute host whether it can enforce a new bandwidth policy.
 
         :returns: dictionary with the policy of the running guest
@@ -110,7 +111,7 @@ class Host(Protocol):
         """
 
     def set_policy(
-        self, guest: Guest, policy: Packed, call_id: str, lock_id: str
+        self, guest: GuestRecord, policy: Packed, call_id: str, lock_id: str
     ) -> None:
         """Ask a compute host to enforce a guest's new bandwidth policy.
 
@@ -120,7 +121,7 @@ class Host(Protocol):
             the old policy.
         """
 
-    def cancel_call(self, guest: Guest, call_id: str) -> Packed | None:
+    def cancel_call(self, guest: GuestRecord, call_id: str) -> Packed | None:
         """Cancel a pending call to a compute host; return the guest's policy.
 
         A call is pending until the host begins to carry it out.
@@ -177,7 +178,7 @@ class Plan:
     :param guests: number of guests in the guest's control group.
     """
 
-    guest: Guest
+    guest: GuestRecord
     change: changes.PolicyChange
     amounts_before: changes.Amounts
     amounts_after: changes.Amounts
@@ -205,8 +206,8 @@ class PolicyChanger:
     """
 
     records: Records
-    make_allocation_client: Callable[[Guest], GuestAllocation]
-    host: Host
+    make_allocation_client: Callable[[GuestRecord], GuestAllocation]
+    host: PolicyChangeClient
     accounting: Accounting
 
     def change_policy(
@@ -280,7 +281,7 @@ class PolicyChanger:
                     or (guest.running and not answer['same'])),
             guests=answer.get('guests', 1))
 
-    def _check_host(self, guest: Guest,
+    def _check_host(self, guest: GuestRecord,
                     change: changes.PolicyChange) -> dict[str, Any]:
         try:
             return self.host.check_policy(

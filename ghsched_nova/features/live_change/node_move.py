@@ -48,7 +48,7 @@ class GuestLocation:
     :param devices: PCI addresses of the guest's passthrough devices.
     """
 
-    guest: change.Guest
+    guest: change.GuestRecord
     guest_cells: tuple[GuestCell, ...]
     host_cells: Mapping[int, HostCell]
     devices: tuple[str, ...] = ()
@@ -65,14 +65,14 @@ class Records(rollback.ServerLock, Protocol):
         """
 
 
-class Host(Protocol):
+class NodeMoveClient(Protocol):
     """Client of the guest's compute host.
 
     Implemented by
     :class:`ghsched_nova.features.live_change.rpcapi.HostClient`.
     """
 
-    def check_move(self, guest: change.Guest,
+    def check_move(self, guest: change.GuestRecord,
                    move: move_messages.Packed) -> None:
         """Ask a compute host whether it can move a guest between NUMA nodes.
 
@@ -80,7 +80,7 @@ class Host(Protocol):
         :raises HostSilent: if the host does not answer.
         """
 
-    def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
+    def move_nodes(self, guest: change.GuestRecord, move: move_messages.Packed,
                    call_id: str, lock_id: str) -> None:
         """Ask a compute host to move a guest between the host's NUMA nodes.
 
@@ -91,7 +91,7 @@ class Host(Protocol):
         :param lock_id: ID of the lock that the server must still have.
         """
 
-    def cancel_call(self, guest: change.Guest, call_id: str) -> object:
+    def cancel_call(self, guest: change.GuestRecord, call_id: str) -> object:
         """Cancel a pending call of :meth:`move_nodes` to a compute host.
 
         A call is pending until the host begins to carry it out.
@@ -109,7 +109,7 @@ class Plan:
     :param amounts_after: amounts in the allocation after the move.
     """
 
-    guest: change.Guest
+    guest: change.GuestRecord
     request: move_messages.MoveRequest
     amounts_before: changes.Amounts
     amounts_after: changes.Amounts
@@ -142,9 +142,9 @@ class NodeMover:
     """
 
     records: Records
-    make_allocation_client: Callable[[change.Guest, tuple[int, ...]],
+    make_allocation_client: Callable[[change.GuestRecord, tuple[int, ...]],
                                      change.GuestAllocation]
-    host: Host
+    host: NodeMoveClient
     accounting: Accounting
 
     def plan_move(self, new_nodes: Mapping[int, int]) -> Plan:

@@ -69,7 +69,7 @@ class NovaRecords:
         self._abandoned: server_lock.Lock | None = None
         self._token = ''
 
-    def read_guest(self) -> change.Guest:
+    def read_guest(self) -> change.GuestRecord:
         instance = self._instance()
         if instance.vm_state not in _STATES:
             raise errors.RefusedByState(
@@ -79,7 +79,7 @@ class NovaRecords:
         self._check_compute_service_is_up(instance)
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
-        return change.Guest(
+        return change.GuestRecord(
             uuid=self._uuid, name=instance.display_name or '',
             host=instance.host, compute_node=node.uuid,
             host_nodes=tuple(numa.list_host_nodes(instance.numa_topology)),

@@ -84,7 +84,8 @@ def _wait_for_abandoned_call(host: AskedHost, guest: Any) -> None:
     taken over. So this is called before the lock is taken over, to leave a
     host that is still busy in peace, and after it.
 
-    :param guest: the :class:`ghsched_nova.features.live_change.change.Guest`.
+    :param guest: the guest, a
+        :class:`ghsched_nova.features.live_change.change.GuestRecord`.
     :raises Refused: if the host does not answer; the lock is kept.
     """
     if not (guest.abandoned and guest.running):
@@ -107,7 +108,8 @@ def lock_idle_guest(host: AskedHost, guest: Any,
     last one first, and the server is unlocked. An undo step may replace those
     that have not run yet. Without an error, the server stays locked.
 
-    :param guest: the :class:`ghsched_nova.features.live_change.change.Guest`.
+    :param guest: the guest, a
+        :class:`ghsched_nova.features.live_change.change.GuestRecord`.
     :raises Refused: if the host does not answer, or if the change has been
         undone completely.
     :raises RollbackIncomplete: if something is left to do by hand.

@@ -55,7 +55,8 @@ CHANGE: Mapping[str, int] = MappingProxyType({})
 class HostClient:
     """Client of a host's nova-compute over Nova's message bus.
 
-    Implements :class:`ghsched_nova.features.live_change.change.Host`.
+    Implements
+    :class:`ghsched_nova.features.live_change.change.PolicyChangeClient`.
 
     :param context: request context of the guest's cell.
     """
@@ -69,7 +70,7 @@ class HostClient:
                                   version=messages.VERSION))
 
     def check_policy(
-        self, guest: change.Guest, policy: change.Packed
+        self, guest: change.GuestRecord, policy: change.Packed
     ) -> dict[str, Any]:
         """Ask a compute host whether it can apply a bandwidth policy.
 
@@ -88,7 +89,7 @@ class HostClient:
                           policy=policy, running=guest.running)
 
     def set_policy(
-        self, guest: change.Guest, policy: change.Packed, call_id: str,
+        self, guest: change.GuestRecord, policy: change.Packed, call_id: str,
         lock_id: str
     ) -> None:
         """Ask a compute host to apply a bandwidth policy to a running guest.
@@ -104,7 +105,7 @@ class HostClient:
                    lock=lock_id)
 
     def cancel_call(
-        self, guest: change.Guest, call_id: str
+        self, guest: change.GuestRecord, call_id: str
     ) -> change.Packed | None:
         """Cancel a policy change that a compute host has not begun.
 
@@ -119,7 +120,7 @@ class HostClient:
             guest, 'policy_of', void=call_id)['policy']
         return policy
 
-    def check_move(self, guest: change.Guest,
+    def check_move(self, guest: change.GuestRecord,
                    move: move_messages.Packed) -> None:
         """Ask a compute host whether a guest can move between its NUMA nodes.
 
@@ -128,7 +129,7 @@ class HostClient:
         """
         self._call(guest, 'check_move', QUESTION, move=move)
 
-    def move_nodes(self, guest: change.Guest, move: move_messages.Packed,
+    def move_nodes(self, guest: change.GuestRecord, move: move_messages.Packed,
                    call_id: str, lock_id: str) -> None:
         """Ask a compute host to move a running guest between NUMA nodes.
 
@@ -148,7 +149,7 @@ class HostClient:
                    token=call_id,
                    lock=lock_id)
 
-    def get_report(self, guest: change.Guest, method: str,
+    def get_report(self, guest: change.GuestRecord, method: str,
                    **arguments: Any) -> dict[str, Any]:
         """Ask a compute host for a report on a guest, by a call of a feature.
 
@@ -165,7 +166,7 @@ class HostClient:
             **arguments)['report']
         return report
 
-    def _call(self, guest: change.Guest, method: str,
+    def _call(self, guest: change.GuestRecord, method: str,
               patience: Mapping[str, int] = CHANGE,
               **arguments: Any) -> dict[str, Any]:
         if patience is QUESTION and not messaging.is_bus_reachable(

@@ -78,7 +78,8 @@ def _count_change_seconds() -> int:
 
 
 def _make_allocation_client(
-    guest: live_changes.Guest, nodes: Sequence[int], classes: Collection[str]
+    guest: live_changes.GuestRecord, nodes: Sequence[int],
+    classes: Collection[str]
 ) -> placement.GuestAllocation:
     """Return a client of a guest's Placement allocation on host NUMA nodes.
 

@@ -52,7 +52,7 @@ _OF_GUEST = (
 
 
 def make_load_metrics(
-    measured: load.Load | None, guests: Iterable[view.Guest]
+    measured: load.Load | None, guests: Iterable[view.MonitoredGuest]
 ) -> Iterator[core.Metric]:
     """Yield the Prometheus metrics of a host's measured load.
 
@@ -97,7 +97,7 @@ def _bottlenecks(found: load.Load) -> core.Metric:
 
 
 def _guests(found: load.Load,
-            guests: Iterable[view.Guest]) -> Iterator[core.Metric]:
+            guests: Iterable[view.MonitoredGuest]) -> Iterator[core.Metric]:
     names = {guest.uuid: guest.name for guest in guests}
     for field, name, text in _OF_GUEST:
         family = core.GaugeMetricFamily(name, text, labels=_GUEST)

@@ -63,7 +63,7 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Guest:
+class GuestCounters:
     """Counters of a running guest.
 
     :param id: libvirt's domain ID; each start of the guest gets a new one.
@@ -100,7 +100,7 @@ class Sample:
     disks: Mapping[str, load_files.Device] = field(default_factory=dict)
     disk_node: Mapping[str, int] = field(default_factory=dict)
     stalled: int | None = None
-    guests: tuple[Guest, ...] = ()
+    guests: tuple[GuestCounters, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _GuestLoad:
         I/O; None if unknown.
     """
 
-    guest: Guest
+    guest: GuestCounters
     demands: Mapping[int, _Demand]
     host_nodes: frozenset[int]
     stalled: float | None
@@ -243,7 +243,7 @@ def _between(before: Sample, now: Sample,
                   period * 1e6))
 
 
-def _demand(old: Guest | None, vcpu: int, thread: Thread,
+def _demand(old: GuestCounters | None, vcpu: int, thread: Thread,
             node: int | None) -> _Demand | None:
     then = old.threads.get(vcpu) if old else None
     if then is None:
@@ -342,7 +342,7 @@ def _host_node(number: int, before: Sample, now: Sample,
     )
 
 
-def _placed(number: int, guests: Iterable[Guest]) -> int:
+def _placed(number: int, guests: Iterable[GuestCounters]) -> int:
     return sum(len(cell.vcpus) for guest in guests for cell in guest.cells
                if cell.host_node == number)
 

@@ -170,10 +170,11 @@ class LoadReader:
 
     # -- guests ---------------------------------------------------------------
 
-    def _guest(self, known: RunningGuest, now: float) -> load_rates.Guest:
+    def _guest(self, known: RunningGuest, now: float
+               ) -> load_rates.GuestCounters:
         process = self._find_qemu_process(known)
         if process is None:
-            return load_rates.Guest(known.uuid, known.id, known.cells)
+            return load_rates.GuestCounters(known.uuid, known.id, known.cells)
         threads = {}
         top = f'{self._paths.proc}/{process.number}/task'
         # The last CPU of a thread matters only if nothing pins the thread.
@@ -189,7 +190,7 @@ class LoadReader:
                         _read_kernel_file(f'{top}/{tid}/stat')))
         if len(threads) < len(process.threads):
             self._processes.pop((known.uuid, known.id), None)
-        return load_rates.Guest(
+        return load_rates.GuestCounters(
             known.uuid, known.id, known.cells, threads,
             self._read_guest_memory(process, now), load_files.parse_stall_time(
                 _read_kernel_file(f'{process.group}/memory.pressure')),

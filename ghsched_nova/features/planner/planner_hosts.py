@@ -42,8 +42,8 @@ _X86_DIALECTS = frozenset({'amd-qos', 'intel-rdt', 'intel-mba-mbps'})
 _SMALL_PAGE_KIB = 4
 
 
-def make_providers(host: HostFile, name: str) -> tuple[tree.WantedProvider,
-                                                       ...]:
+def make_providers(host: HostFile, name: str
+                   ) -> tuple[tree.WantedProvider, ...]:
     """Return the resource providers that ghsched would report for a host.
 
     The root provider is first.
@@ -77,7 +77,7 @@ def _is_x86(host: HostFile) -> bool:
     return host.resctrl.dialect.name in _X86_DIALECTS
 
 
-def make_planner_host(host: HostFile, name: str) -> hosts.Host:
+def make_planner_host(host: HostFile, name: str) -> hosts.PlannedHost:
     """Convert a host file to a host without guests for the capacity planner.
 
     The host has the resources that Nova and ghsched would report to Placement.
@@ -94,7 +94,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.Host:
         inventories={**root.inventories, **_make_nova_inventories(host)},
         traits=root.traits | {names.OWNER_TRAIT},
     )
-    return hosts.Host(
+    return hosts.PlannedHost(
         name, hosts.sort_providers_parents_first([root, *others], root.uuid),
         _make_node_capacities(host),
         {} if host.resctrl.cache else {names.L3_WAYS: 'resctrl.ways'})

@@ -30,7 +30,7 @@ Report = guest_changes.Report[model.Action]
 
 
 def plan_thread_changes(
-        guests: Iterable[model.Guest], run_path: Path) -> Report:
+        guests: Iterable[model.GuestScheduling], run_path: Path) -> Report:
     """Return the thread changes that make guests comply with their policies.
 
     A change sets the scheduling class or the CPUs of one thread. Nothing is
@@ -49,7 +49,7 @@ def plan_thread_changes(
     return Report(tuple(actions), tuple(problems))
 
 
-def reconcile_threads(guests: Iterable[model.Guest], run_path: Path,
+def reconcile_threads(guests: Iterable[model.GuestScheduling], run_path: Path,
                       apply_thread_change: SetClass | None = None) -> Report:
     """Correct the scheduling classes and CPUs of guests' threads.
 

@@ -295,7 +295,7 @@ def _has_preempt_rt(sysfs: Path) -> bool:
 
 
 def list_guests_with_classes(
-        running: Iterable[desired.Running]) -> list[model.Guest]:
+        running: Iterable[desired.Running]) -> list[model.GuestScheduling]:
     """Return the guests whose threads need certain scheduling classes.
 
     The domain XML of a guest names the scheduling classes of its threads. A
@@ -313,7 +313,8 @@ def list_guests_with_classes(
     return [*filter(None, found)]
 
 
-def _read_thread_classes(running: desired.Running) -> model.Guest | None:
+def _read_thread_classes(running: desired.Running
+                         ) -> model.GuestScheduling | None:
     """Return a guest whose threads need certain scheduling classes, or None.
 
     :raises ValueError: if a number or a list of CPUs is malformed.
@@ -336,7 +337,8 @@ def _read_thread_classes(running: desired.Running) -> model.Guest | None:
             for kind in model.KINDS
             for (name, number), cpus in found.pins.items()
             if name == kind and cpus & online}
-    return model.Guest(running.domain.uuid, running.domain.name, roles, pins)
+    return model.GuestScheduling(running.domain.uuid, running.domain.name,
+                                 roles, pins)
 
 
 def _find_priority_key(policy: GuestPolicy, priority: int) -> keys.Key:

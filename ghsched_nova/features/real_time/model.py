@@ -44,7 +44,7 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Guest:
+class GuestScheduling:
     """Required scheduling of the threads of a running guest.
 
     :param wanted: scheduling by role; threads without an entry are not
@@ -124,7 +124,7 @@ class Action:
 
 
 def plan_guest_thread_changes(
-    guest: Guest, threads: Mapping[Role, Thread]
+    guest: GuestScheduling, threads: Mapping[Role, Thread]
 ) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
     """Return the changes that make a guest's threads comply with its policy.
 

@@ -72,13 +72,14 @@ class Libvirt:
         self._module = module
         self._clock = clock
         self._connection: Any = None
-        self._known: dict[tuple[str, int], tuple[float, view.Guest]] = {}
+        self._known: dict[tuple[str, int],
+                          tuple[float, view.MonitoredGuest]] = {}
         #: Cause why guests could not be read; empty if libvirt answered.
         self.problem = ''
         self._asked = shared_work.SharedWork(self._ask, TIMEOUT)
         self._counted = shared_work.SharedWork(self._count, TIMEOUT)
 
-    def read_guests(self) -> tuple[view.Guest, ...]:
+    def read_guests(self) -> tuple[view.MonitoredGuest, ...]:
         """Read the running guests of the host from libvirt.
 
         The result is empty if libvirt does not answer. :attr:`problem` then
@@ -118,7 +119,7 @@ class Libvirt:
         return {domain.UUIDString(): sum_vcpu_counters(stats)
                 for domain, stats in answers}
 
-    def _ask(self) -> tuple[view.Guest, ...]:
+    def _ask(self) -> tuple[view.MonitoredGuest, ...]:
         try:
             self._load()
         except ImportError as error:
@@ -139,7 +140,7 @@ class Libvirt:
             libvirt.registerErrorHandler(lambda _context, _error: None, None)
             self._module = libvirt
 
-    def _guests(self) -> tuple[view.Guest, ...]:
+    def _guests(self) -> tuple[view.MonitoredGuest, ...]:
         if self._connection is None:
             self._connection = self._module.openReadOnly(self._uri)
         domains = self._connection.listAllDomains(
@@ -154,12 +155,12 @@ class Libvirt:
         return tuple(guest for _when, guest in found.values())
 
     def _fresh(self, key: tuple[str, int],
-               domain: Any) -> tuple[float, view.Guest]:
+               domain: Any) -> tuple[float, view.MonitoredGuest]:
         known = self._known.get(key)
         if known is not None and self._clock() - known[0] < FRESH:
             return known
         policy, problem = self._policy(domain)
-        return self._clock(), view.Guest(
+        return self._clock(), view.MonitoredGuest(
             domain.name(),
             key[0],
             key[1],
@@ -172,8 +173,8 @@ class Libvirt:
     def _parse_cells_and_devices(self, domain: Any) -> dict[str, Any]:
         """Return the NUMA cells and PCI devices of a libvirt domain.
 
-        The result has the fields of :class:`view.Guest` by name. A field that
-        cannot be parsed is left out.
+        The result has the fields of :class:`view.MonitoredGuest` by name. A
+        field that cannot be parsed is left out.
         """
         found: dict[str, Any] = {}
         try:
@@ -193,8 +194,8 @@ class Libvirt:
     def _read_nova_metadata(self, domain: Any) -> dict[str, Any]:
         """Return what Nova has written of a guest into its domain.
 
-        The result has fields of :class:`view.Guest` by name; it is empty if
-        the domain was not started by Nova.
+        The result has fields of :class:`view.MonitoredGuest` by name; it is
+        empty if the domain was not started by Nova.
         """
         text = self._read_metadata_element(domain, NOVA)
         try:

@@ -133,10 +133,10 @@ class HostReader:
         return service_level.map_shortage_times(
             service_level.from_file(self.service_levels))
 
-    def read_guests(self) -> tuple[view.Guest, ...]:
+    def read_guests(self) -> tuple[view.MonitoredGuest, ...]:
         return self.libvirt.read_guests() if self.libvirt else ()
 
-    def measure_load(self, guests: Iterable[view.Guest],
+    def measure_load(self, guests: Iterable[view.MonitoredGuest],
                      snapshot: view.Snapshot | None) -> load.Load | None:
         """Measure CPU load and wait time of host NUMA nodes and guests.
 

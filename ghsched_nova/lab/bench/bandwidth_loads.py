@@ -170,10 +170,11 @@ class Guests:
         self._run_benchmark('set')
 
     def _boot(self, name: str, image: Path, programs: Sequence[str],
-              memory: int, cpus: Sequence[int]) -> guest.Guest:
-        booted = guest.Guest(self._bench.machine, self._bench.work / name,
-                             image, programs, memory, len(cpus),
-                             self._bench.values.text('accelerator'))
+              memory: int, cpus: Sequence[int]) -> guest.ConsoleGuest:
+        booted = guest.ConsoleGuest(self._bench.machine,
+                                    self._bench.work / name,
+                                    image, programs, memory, len(cpus),
+                                    self._bench.values.text('accelerator'))
         self._bench.undo.callback(booted.stop)
         self._bench.machine.check(['taskset', '-a', '-c', '-p', ','.join(
             map(str, cpus)), str(booted.pid)])

@@ -55,7 +55,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Guest:
+class BootedServer:
     """A server that is active.
 
     :param host: stands for its host among those of the project.
@@ -77,7 +77,7 @@ class Cloud:
         self._order = order
         self._booted = 0
 
-    def boot(self, flavor: str, user_data: str = '') -> Guest:
+    def boot(self, flavor: str, user_data: str = '') -> BootedServer:
         """Boot a guest and wait until it is active.
 
         :raises FullError: when there is no room for it.
@@ -115,7 +115,7 @@ class Cloud:
             if of.security_group else []}
         return {name: value for name, value in wanted.items() if value}
 
-    def _active(self, server: Any) -> Guest:
+    def _active(self, server: Any) -> BootedServer:
         compute = self._connection.compute
         try:
             server = compute.wait_for_server(server, wait=self._order.seconds)
@@ -125,17 +125,17 @@ class Cloud:
                 str(fault.get('message', 'Nova gives no reason'))) from None
         except exceptions.SDKException as error:
             raise errors.BenchError(f'the cloud: {error}') from None
-        return Guest(server.id, address(server.addresses or {}),
-                     str(server.host_id))
+        return BootedServer(server.id, address(server.addresses or {}),
+                            str(server.host_id))
 
-    def console(self, guest: Guest) -> str:
+    def console(self, guest: BootedServer) -> str:
         """Return the end of what a guest wrote to its serial console."""
         answer = _asked(
             lambda: self._connection.compute.get_server_console_output(
                 guest.uuid, length=_LINES))
         return str(answer['output'])
 
-    def delete(self, guest: Guest) -> None:
+    def delete(self, guest: BootedServer) -> None:
         """Delete a guest and wait until it is gone, to free its resources."""
         self._delete(guest.uuid)
 
@@ -149,7 +149,7 @@ class Cloud:
                 compute.wait_for_delete(server, wait=self._order.seconds)
         _asked(gone)
 
-    def load(self, guest: Guest) -> load.Load | None:
+    def load(self, guest: BootedServer) -> load.Load | None:
         """Return the load that the host of a guest has measured; None if it
         reports none.
         """

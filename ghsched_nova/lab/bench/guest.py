@@ -94,7 +94,7 @@ def qemu_command(image: Path, ramdisk: Path, memory: int, cpus: int,
             '-append', 'console=ttyS0 quiet no_timer_check']
 
 
-class Guest:
+class ConsoleGuest:
     """A running guest that takes shell commands on its console.
 
     :param work: directory for its ramdisk and console.

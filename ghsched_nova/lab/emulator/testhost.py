@@ -119,7 +119,7 @@ class Settings:
             raise HostError(str(exc)) from exc
 
 
-class Host:
+class TestHost:
     """The test host in a state directory, up or not."""
 
     def __init__(self, state: str):
@@ -443,39 +443,39 @@ def _check_requirements() -> None:
 # Command line ------------------------------------------------------------
 
 
-def _up(host: Host, args: argparse.Namespace) -> int:
+def _up(host: TestHost, args: argparse.Namespace) -> int:
     names = [field.name for field in dataclasses.fields(Settings)]
     host.up(Settings(**{name: getattr(args, name) for name in names}))
     return 0
 
 
-def _down(host: Host, args: argparse.Namespace) -> int:
+def _down(host: TestHost, args: argparse.Namespace) -> int:
     host.down()
     return 0
 
 
-def _restart_libvirtd(host: Host, args: argparse.Namespace) -> int:
+def _restart_libvirtd(host: TestHost, args: argparse.Namespace) -> int:
     host.restart_libvirtd(args.kill)
     return 0
 
 
-def _mount_resctrl(host: Host, args: argparse.Namespace) -> int:
+def _mount_resctrl(host: TestHost, args: argparse.Namespace) -> int:
     host.mount_resctrl()
     return 0
 
 
-def _umount_resctrl(host: Host, args: argparse.Namespace) -> int:
+def _umount_resctrl(host: TestHost, args: argparse.Namespace) -> int:
     host.umount_resctrl(args.crash)
     return 0
 
 
-def _status(host: Host, args: argparse.Namespace) -> int:
+def _status(host: TestHost, args: argparse.Namespace) -> int:
     status = host.status()
     print(json.dumps(status, indent=2))
     return 0 if status['up'] else 1
 
 
-def _exec(host: Host, args: argparse.Namespace) -> int:
+def _exec(host: TestHost, args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ['--'] else args.command
     if not command:
         raise HostError('exec: give a command after --')
@@ -491,7 +491,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
 
     def add(
-        name: str, run: Callable[[Host, argparse.Namespace], int], text: str
+        name: str, run: Callable[[TestHost, argparse.Namespace], int],
+        text: str
     ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument(
@@ -554,7 +555,7 @@ def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     args = _parser().parse_args(argv)
     try:
-        status: int = args.run(Host(args.state), args)
+        status: int = args.run(TestHost(args.state), args)
     except (HostError, OSError) as exc:
         print(f'testhost: {exc}', file=sys.stderr)
         return 1

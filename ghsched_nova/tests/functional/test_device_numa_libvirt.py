@@ -139,7 +139,7 @@ class LibvirtTestCase(base.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.host = testhost.Host(STATE)
+        cls.host = testhost.TestHost(STATE)
         cls.addClassCleanup(cls.host.down)
         cls.host.up(testhost.Settings(nodes=1))
 

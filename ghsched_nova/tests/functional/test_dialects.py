@@ -69,7 +69,7 @@ class OwnGroupTest(base.TestCase):
         domain = model.Domain(UUID, 1, machine.dialect)
         wanted = model.Wanted(
             (
-                model.Guest(
+                model.ResctrlGuest(
                     domain, frozenset(VCPUS), len(VCPUS), desired, 'ghsched'
                 ),
             ),

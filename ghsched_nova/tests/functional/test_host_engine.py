@@ -162,8 +162,8 @@ class EmulatedTestCase(base.TestCase):
         (self.sysfs / f'{NAME}.pid').write_text(str(self.threads.pid))
         domain = model.Domain(UUID, DOMAIN, NAME)
         return model.Wanted(
-            (model.Guest(domain, frozenset(VCPUS), len(VCPUS), desired,
-                         'libvirt'),), (domain,),
+            (model.ResctrlGuest(domain, frozenset(VCPUS), len(VCPUS), desired,
+                                'libvirt'),), (domain,),
             others=self.host.unused_domain_values)
 
     def reconcile_one(self, desired, files=None,
@@ -268,8 +268,9 @@ class ReconcileTest(EmulatedTestCase):
 
     def guest(self, uuid, number, name, maker, threads):
         (self.sysfs / f'{name}.pid').write_text(str(threads.pid))
-        return model.Guest(model.Domain(uuid, number, name),
-                           frozenset(VCPUS), 2, self.desired(ALL_FOUR), maker)
+        return model.ResctrlGuest(model.Domain(uuid, number, name),
+                                  frozenset(VCPUS), 2, self.desired(ALL_FOUR),
+                                  maker)
 
     def wanted(self, guests=None):
         guests = self.guests if guests is None else guests

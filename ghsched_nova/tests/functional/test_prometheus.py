@@ -125,7 +125,7 @@ class LoadCollector:
 
     def collect(self):
         return load_metrics.make_load_metrics(
-            LOAD, [view.Guest('g', 'a', 1)])
+            LOAD, [view.MonitoredGuest('g', 'a', 1)])
 
 
 def find_free_port():

@@ -88,7 +88,7 @@ class LibvirtTest(base.TestCase):
 
     def test_unmodified_libvirt_starts_a_guest_with_hints(self):
         with tempfile.TemporaryDirectory(prefix='pv-hints-') as directory:
-            host = testhost.Host(os.path.join(directory, 'state'))
+            host = testhost.TestHost(os.path.join(directory, 'state'))
             self.addCleanup(host.down)
             host.up(testhost.Settings(nodes=1))
 

@@ -84,10 +84,10 @@ class Case:
             [candidates.VfRequest(node, f'vf{node}', 2)
              for node in sorted(self.with_vfs())], 'any', self.guest)
 
-    def host(self, chance: random.Random) -> candidates.Host:
+    def host(self, chance: random.Random) -> candidates.HostProviders:
         """Return a host with two PFs on each node, on two sockets."""
         every = range(self.nodes)
-        return candidates.Host(
+        return candidates.HostProviders(
             {f'node{node}': node for node in every},
             {f'pf{node}-{number}': node
              for node in every for number in range(2)},

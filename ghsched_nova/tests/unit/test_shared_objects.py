@@ -92,7 +92,7 @@ STRESSED = {
     'ghsched_nova.features.packing.fragments.MaxFreeDevices':
         _SCHEDULER + 'DevicesStressTest'
         '.test_most_devices_under_native_threads_never_shrink',
-    'ghsched_nova.features.index.host_index.Host': _INDEX,
+    'ghsched_nova.features.index.host_index.IndexedHost': _INDEX,
     'ghsched_nova.features.index.host_index.Index': _INDEX,
     'ghsched_nova.features.index.index_feed.Feed':
         _SCHEDULER + 'FeedStressTest'

@@ -147,7 +147,7 @@ class CloudClient(clients.Client):
         return found
 
     def read_host_from_records(self, records: Iterable[Mapping[str, Any]]
-                               ) -> capacity.Host | None:
+                               ) -> capacity.HostInventory | None:
         """Read the inventories, usages and traits of a host from Placement.
 
         :param records: records of the host's resource providers.
@@ -232,7 +232,7 @@ class _Entry:
         in seconds of the monotonic clock.
     """
 
-    host: capacity.Host
+    host: capacity.HostInventory
     generations: Mapping[str, int]
     checked: float
 
@@ -440,7 +440,7 @@ class _Verdicts:
     """
 
     requirements: Sequence[flavors.Requirements]
-    by_host: dict[str, tuple[capacity.Host, fitting.Verdict]]
+    by_host: dict[str, tuple[capacity.HostInventory, fitting.Verdict]]
 
     def count_guests(self, group: flavor_capacity.EqualHosts
                      ) -> fitting.Verdict:

@@ -52,14 +52,14 @@ class Cloud:
         clock; None before the first refresh.
     """
 
-    hosts: tuple[capacity.Host, ...] = ()
+    hosts: tuple[capacity.HostInventory, ...] = ()
     unavailable: frozenset[str] = frozenset()
     flavors: tuple[FlavorCapacity, ...] = ()
     unread: int = 0
     read_at: float | None = None
 
 
-def list_host_amounts(host: capacity.Host) -> Iterator[Amount]:
+def list_host_amounts(host: capacity.HostInventory) -> Iterator[Amount]:
     """Yield capacity and usage of each resource class of a host and its nodes.
     """
     for name in sorted(host.root.inventories):
@@ -72,7 +72,7 @@ def list_host_amounts(host: capacity.Host) -> Iterator[Amount]:
     yield from _sum_vf_amounts(host, None, host.elsewhere)
 
 
-def _sum_vf_amounts(host: capacity.Host, node: int | None,
+def _sum_vf_amounts(host: capacity.HostInventory, node: int | None,
                     pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
     """Yield capacity and usage of the VFs of some PFs, by resource class.
 
@@ -87,7 +87,7 @@ def _sum_vf_amounts(host: capacity.Host, node: int | None,
         yield from _sum_inventories(host, node, name, stocks)
 
 
-def _sum_inventories(host: capacity.Host, node: int | None, name: str,
+def _sum_inventories(host: capacity.HostInventory, node: int | None, name: str,
                      stocks: Iterable[capacity.InventoryUsage | None]
                      ) -> Iterator[Amount]:
     """Yield capacity and usage of one resource class, summed over inventories.

@@ -21,7 +21,7 @@ from ghsched_placement.features.planner import client
 from ghsched_placement.features.planner.client import PlacementReader
 from ghsched_placement.features.planner.hosts import (
     sort_providers_parents_first)
-from ghsched_placement.features.planner.hosts import Host
+from ghsched_placement.features.planner.hosts import PlannedHost
 from ghsched_placement.fit.capacity import Provider
 
 #: Requests at the same time.
@@ -55,7 +55,7 @@ def make_step_progress(
 
 def read_compute_hosts(reader: PlacementReader,
                        progress: Progress = ignore_progress,
-                       workers: int = WORKERS) -> tuple[Host, ...]:
+                       workers: int = WORKERS) -> tuple[PlannedHost, ...]:
     """Read all compute hosts of a cloud from Placement, sorted by name.
 
     A root resource provider without VCPU, PCPU and MEMORY_MB, such as a shared
@@ -80,7 +80,8 @@ def read_compute_hosts(reader: PlacementReader,
 
 
 def list_shared_resource_classes(
-        hosts: Iterable[Host], reader: PlacementReader) -> tuple[str, ...]:
+        hosts: Iterable[PlannedHost],
+        reader: PlacementReader) -> tuple[str, ...]:
     """Return the resource classes that hosts get from sharing providers.
 
     A sharing provider, such as a shared disk, belongs to no single host. The
@@ -118,9 +119,9 @@ def _read_provider(reader: PlacementReader, record: Any) -> Provider | None:
         traits=frozenset(traits['traits']))
 
 
-def _build_host(root: str, members: list[Provider]) -> Host | None:
+def _build_host(root: str, members: list[Provider]) -> PlannedHost | None:
     providers = sort_providers_parents_first(members, root)
     if not providers or providers[0].inventories.keys().isdisjoint(
             ('VCPU', 'PCPU', 'MEMORY_MB')):
         return None
-    return Host(providers[0].name, providers)
+    return PlannedHost(providers[0].name, providers)

@@ -28,7 +28,7 @@ from ghsched_placement.query import candidates
 
 
 @dataclass(frozen=True)
-class Host:
+class PlannedHost:
     """Compute host with its resource providers, for the planner.
 
     :param providers: the provider of the compute node first, and every other
@@ -100,7 +100,7 @@ class Host:
         return {cell.node: cell.socket for cell in self.cells}
 
     def make_ranking_input(
-            self, get_uuid: Callable[[int], str]) -> candidates.Host:
+            self, get_uuid: Callable[[int], str]) -> candidates.HostProviders:
         """Convert the host to the input for ranking allocation candidates.
 
         The input has the NUMA node of each provider and the socket of each
@@ -108,7 +108,7 @@ class Host:
 
         :param get_uuid: function that returns a provider's UUID by its index.
         """
-        return candidates.Host(
+        return candidates.HostProviders(
             node_of_numa={
                 get_uuid(place): node
                 for place, node in self.node_by_provider.items()}, node_of_pf={
@@ -133,16 +133,16 @@ class EqualHosts:
     :param names: names of all hosts of the group, in the order of the hosts.
     """
 
-    host: Host
+    host: PlannedHost
     names: tuple[str, ...]
 
 
-def group_equal_hosts(hosts: Iterable[Host]) -> tuple[EqualHosts, ...]:
+def group_equal_hosts(hosts: Iterable[PlannedHost]) -> tuple[EqualHosts, ...]:
     """Group hosts with equal inventories, usages and traits.
 
     The planner needs to examine only one host of each group.
     """
-    groups: dict[Any, list[Host]] = {}
+    groups: dict[Any, list[PlannedHost]] = {}
     for host in hosts:
         groups.setdefault(host.make_comparison_key(), []).append(host)
     return tuple(EqualHosts(members[0], tuple(host.name for host in members))
@@ -168,7 +168,7 @@ def _get_node_number(root: Provider, provider: Provider) -> int | None:
                                            provider.name)
 
 
-def _make_provider_key(host: Host, provider: Provider) -> Any:
+def _make_provider_key(host: PlannedHost, provider: Provider) -> Any:
     below = sorted((_make_provider_key(host, one) for one in host.providers
                     if one.parent == provider.uuid), key=repr)
     return (_get_node_number(host.root, provider),

@@ -73,7 +73,7 @@ class Need:
     """
 
     flavor: Flavor
-    guest: topology.Guest
+    guest: topology.GuestShape
     policy: GuestPolicy
     accounting: Accounting = 'min'
     aliases: Aliases = field(default_factory=dict)

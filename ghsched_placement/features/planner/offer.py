@@ -145,7 +145,7 @@ def _list_assignments(state: State, need: Need, asked: '_Query', locality: str,
     return list(ways)
 
 
-def _make_candidate(host: hosts.Host, asked: '_Query',
+def _make_candidate(host: hosts.PlannedHost, asked: '_Query',
                     places: Mapping[str, int]) -> dict[str, Any]:
     """Return an allocation candidate in the form of Placement's answer.
 
@@ -259,7 +259,7 @@ def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
         for alias in {one.alias for one in need.policy.vfs}}
 
 
-def _get_node_provider_of_pf(host: hosts.Host, pf_index: int) -> str:
+def _get_node_provider_of_pf(host: hosts.PlannedHost, pf_index: int) -> str:
     """Return the UUID of the NUMA node provider to which a PF belongs.
 
     For a PF of a node without CPUs this is the nearest node with CPUs. For a

@@ -33,7 +33,7 @@ from ghsched_placement.features.planner import fill
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner.hosts import EqualHosts
 from ghsched_placement.features.planner.hosts import group_equal_hosts
-from ghsched_placement.features.planner.hosts import Host
+from ghsched_placement.features.planner.hosts import PlannedHost
 from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner.more import AdditionalGuests
 from ghsched_placement.features.planner.more import count_additional_guests
@@ -200,7 +200,7 @@ def plan_cloud_capacity(
     return dataclasses.replace(found, notes=(*notes, *found.notes))
 
 
-def plan_host_capacity(hosts: Sequence[Host], flavors: Sequence[Flavor],
+def plan_host_capacity(hosts: Sequence[PlannedHost], flavors: Sequence[Flavor],
                        mix: Mapping[str, int] | None = None,
                        settings: Settings | None = None,
                        progress: Progress = cloud.ignore_progress,
@@ -303,7 +303,7 @@ def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
 
 
 def _list_notes(
-        hosts: Sequence[Host], flavors: Sequence[Flavor],
+        hosts: Sequence[PlannedHost], flavors: Sequence[Flavor],
         mix: Mapping[str, int] | None, settings: Settings) -> list[str]:
     notes = []
     without = [host.name for host in hosts if not host.cells]

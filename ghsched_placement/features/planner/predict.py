@@ -30,7 +30,7 @@ from ghsched_placement.features.planner.cloud import Progress
 from ghsched_placement.features.planner import density
 from ghsched_placement.features.planner.density import DensityPlan
 from ghsched_placement.features.planner.flavors import Flavor
-from ghsched_placement.features.planner.hosts import Host
+from ghsched_placement.features.planner.hosts import PlannedHost
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import plan as planner
 from ghsched_placement.features.planner.plan import Plan
@@ -51,7 +51,7 @@ class Target:
     """
 
     machine: Machine
-    host: Host
+    host: PlannedHost
     aliases: Mapping[str, str]
     counted: tuple[str, ...] = ()
 

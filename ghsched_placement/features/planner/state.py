@@ -20,7 +20,7 @@ from typing import Any
 import os_resource_classes as orc
 
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
-from ghsched_placement.features.planner.hosts import Host
+from ghsched_placement.features.planner.hosts import PlannedHost
 from ghsched_placement.features.planner.need import Need
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
@@ -59,12 +59,12 @@ class State:
     :ivar by_flavor: number of placed guests by flavor name.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: PlannedHost) -> None:
         self.host = host
         self.by_flavor: dict[str, int] = {}
         self.taken: dict[Slot, int] = {}
         self._rooms = {cell.node: cell for cell in host.cells}
-        self._fit_host: capacity.Host | None = None
+        self._fit_host: capacity.HostInventory | None = None
         self._free = {
             (place, name): tree.compute_free_amount(
                 self.get_inventory_record((place, name)),
@@ -141,13 +141,14 @@ class State:
             key=lambda node: (node not in needed, node))[:len(guest)]))
 
     @property
-    def fit_host(self) -> capacity.Host:
+    def fit_host(self) -> capacity.HostInventory:
         """The host and what is in use of it, as the fit counts them."""
         if self._fit_host is None:
             self._fit_host = self.make_fit_host({})
         return self._fit_host
 
-    def make_fit_host(self, more: Mapping[Slot, int]) -> capacity.Host:
+    def make_fit_host(self, more: Mapping[Slot, int]
+                      ) -> capacity.HostInventory:
         """Return the host and what is in use of it, as the fit counts them.
 
         :param more: amounts to add to inventories of the host.

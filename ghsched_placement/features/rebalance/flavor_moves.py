@@ -88,7 +88,7 @@ class _Cloud:
     :param guests: guests by UUID.
     """
 
-    hosts: Mapping[str, capacity.Host]
+    hosts: Mapping[str, capacity.HostInventory]
     guests: Mapping[str, MovableGuest]
 
     def move_guest(self, guest: MovableGuest, spot: Spot) -> '_Cloud':
@@ -105,7 +105,7 @@ class _Cloud:
                               guest.uuid: replace(guest, spot=spot)})
 
 
-def plan_moves_for_flavor(hosts: Sequence[capacity.Host],
+def plan_moves_for_flavor(hosts: Sequence[capacity.HostInventory],
                           guests: Sequence[MovableGuest],
                           demand: GuestDemand,
                           count: int = 1,
@@ -229,7 +229,7 @@ class _Search:
                     self._best = moves, after
                     self._best_cost = spent + move.cost
 
-    def _has_enough_in_total(self, host: capacity.Host) -> bool:
+    def _has_enough_in_total(self, host: capacity.HostInventory) -> bool:
         """Return whether a host has enough free in total for a new guest.
 
         The free amounts of its NUMA nodes are added up. If they are too
@@ -281,7 +281,7 @@ class _Search:
                    for name in hosts) > sum(self._fits[name]
                                             for name in hosts)
 
-    def _check_fit(self, host: capacity.Host,
+    def _check_fit(self, host: capacity.HostInventory,
                    demand: GuestDemand) -> fitting.Verdict:
         self._steps += 1
         if self._steps > STEPS:
@@ -313,14 +313,14 @@ def is_guest_movable(demand: GuestDemand, guest_nodes: int) -> bool:
 
 
 def describe_missing_resources(
-        hosts: Sequence[capacity.Host], demand: GuestDemand) -> str:
+        hosts: Sequence[capacity.HostInventory], demand: GuestDemand) -> str:
     """Describe which resources for a guest the most suitable host lacks.
 
     The host with the most free bandwidth counts as the most suitable.
 
     :param demand: resources that a guest of the flavor needs.
     """
-    def free(host: capacity.Host) -> int:
+    def free(host: capacity.HostInventory) -> int:
         return sum(node.bandwidth.free for node in host.nodes
                    if node.bandwidth)
     verdicts = [fitting.check_host_capacity(host, demand)

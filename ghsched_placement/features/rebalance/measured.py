@@ -215,7 +215,7 @@ def _count_wanted_cpus(guest_node: load.GuestNode) -> float | None:
     return min(guest_node.vcpus, busy + guest_node.cpu_wait * guest_node.vcpus)
 
 
-def _nodes(host: capacity.Host, measured: load.Load | None,
+def _nodes(host: capacity.HostInventory, measured: load.Load | None,
            guests: Sequence[move_plan.Guest], takes: bool, idle: bool
            ) -> Iterator[move_plan.Node]:
     found = measured.get_nodes_by_number() if measured else {}
@@ -237,7 +237,7 @@ def _nodes(host: capacity.Host, measured: load.Load | None,
                                   traits=host.root.traits)
 
 
-def _count_free_control_groups(host: capacity.Host) -> float:
+def _count_free_control_groups(host: capacity.HostInventory) -> float:
     """Return how many more guests can get a control group on a host.
 
     The result is infinite if guests on the host share control groups, and 0 if
@@ -276,7 +276,8 @@ def make_rebalance_node(spot: Spot, measured: load.HostNode,
         bool(measured.bottlenecks), accepts_guests)
 
 
-def _make_idle_node(host: capacity.Host, spot: Spot, free_guarantee: float,
+def _make_idle_node(host: capacity.HostInventory, spot: Spot,
+                    free_guarantee: float,
                     accepts_guests: bool) -> move_plan.Node:
     """Return a host NUMA node without guests as a node of a rebalance plan.
 

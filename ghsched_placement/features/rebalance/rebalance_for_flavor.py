@@ -68,7 +68,7 @@ class FlavorMoveRequest:
     name: str
     count: int
     demand: GuestDemand
-    hosts: tuple[capacity.Host, ...]
+    hosts: tuple[capacity.HostInventory, ...]
     guests: tuple[flavor_moves.MovableGuest, ...]
     records: Mapping[str, Mapping[str, Any]]
 
@@ -150,7 +150,8 @@ def read_flavor_move_request(client: clients.Client, name: str, count: int,
         _read_movable_guests(client, parser, records.values()), records)
 
 
-def make_move_finder(client: clients.Client, hosts: Sequence[capacity.Host],
+def make_move_finder(client: clients.Client,
+                     hosts: Sequence[capacity.HostInventory],
                      accounting: policies.Accounting = 'min'
                      ) -> Callable[[GuestDemand, int],
                                    list[tuple[str, int]]]:
@@ -208,7 +209,7 @@ class _FlavorParser:
     :ivar host_names: names of the hosts.
     """
 
-    def __init__(self, hosts: Sequence[capacity.Host],
+    def __init__(self, hosts: Sequence[capacity.HostInventory],
                  accounting: policies.Accounting, owned: bool) -> None:
         self._hosts = hosts
         self.host_names = {host.name for host in hosts}

@@ -98,7 +98,7 @@ class AssignmentTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.host = candidates.Host(
+        self.host = candidates.HostProviders(
             node_of_numa={node_uuid(node): node for node in range(3)},
             node_of_pf={'far': 2, 'near': 0}, nearest={2: 1})
         self.wanted = candidates.NodeRequestGroups(

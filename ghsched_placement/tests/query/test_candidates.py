@@ -28,7 +28,7 @@ from ghsched_placement.tests import base
 SUFFIXES = {0: 'ghsched_bw0', 1: 'ghsched_bw1'}
 NODES = {'rp0': 0, 'rp1': 1, 'rp2': 2}
 WANTED = candidates.NodeRequestGroups(SUFFIXES)
-HOST = candidates.Host(NODES)
+HOST = candidates.HostProviders(NODES)
 
 
 def candidate(first, second, **others):
@@ -105,8 +105,9 @@ class OtherNodesTest(base.TestCase):
     """Guest node 1 asks for nothing of ours."""
 
     def assign_with_pfs(self, node_of_pf=None):
-        host = candidates.Host({f'rp{node}': node for node in range(4)},
-                               node_of_pf or {}, {0: 0, 1: 1, 2: 0, 3: 1})
+        host = candidates.HostProviders(
+            {f'rp{node}': node for node in range(4)}, node_of_pf or {},
+            {0: 0, 1: 1, 2: 0, 3: 1})
         wanted = candidates.NodeRequestGroups({0: 'ghsched_bw0'},
                                               guest_nodes=2)
         placed, _refusal = assign_host_nodes(
@@ -125,7 +126,7 @@ class OtherNodesTest(base.TestCase):
 class VfsTest(base.TestCase):
     """Four nodes on two sockets, a PF on node 0 and one on node 2."""
 
-    HOST = candidates.Host(
+    HOST = candidates.HostProviders(
         {f'rp{node}': node for node in range(4)},
         {'pf0': 0, 'pf2': 2, 'pf?': None}, {0: 0, 1: 0, 2: 1, 3: 1})
 
@@ -234,7 +235,7 @@ class VfsTest(base.TestCase):
             {0: 'ghsched_node0'}, [candidates.VfRequest(0, 'a', 1)])
         offered = [{'allocations': {}, 'mappings': {
             'ghsched_node0': ['rp0'], 'a-0': [pf]}} for pf in 'qp']
-        host = candidates.Host({'rp0': 0}, {'p': 0, 'q': 0})
+        host = candidates.HostProviders({'rp0': 0}, {'p': 0, 'q': 0})
         (placed,), _refusal = assign_host_nodes(offered, wanted, host)
         self.assertEqual(('p',), placed.pfs)
         self.assertEqual(offered[::-1], placed.candidates)
@@ -305,7 +306,7 @@ class Question:
             guest_nodes=self.guests)
 
     def host(self):
-        return candidates.Host(
+        return candidates.HostProviders(
             {f'rp{node}': node for node in range(self.nodes)}, self.pfs,
             self.socket, self.busy, needed=self.needed)
 

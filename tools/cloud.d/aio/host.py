@@ -167,7 +167,7 @@ def set_faults(settings: Settings, faults: Mapping[str, object]) -> None:
 
 def is_up(settings: Settings) -> bool:
     try:
-        return bool(testhost.Host(str(settings.host_state)).status()['up'])
+        return bool(testhost.TestHost(str(settings.host_state)).status()['up'])
     except (OSError, testhost.HostError):    # it is going down
         return False
 
@@ -182,7 +182,7 @@ def run(settings: Settings, command: Sequence[str]) -> str:
     :raises CloudError: when it fails, or the host is not up.
     """
     try:
-        result = testhost.Host(str(settings.host_state)).run(
+        result = testhost.TestHost(str(settings.host_state)).run(
             command, stdin=subprocess.DEVNULL)
     except testhost.HostError as error:
         raise CloudError(str(error)) from error

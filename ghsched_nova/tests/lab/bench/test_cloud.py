@@ -60,7 +60,7 @@ class CloudTest(base.TestCase):
     def test_a_guest_is_booted_as_it_is_ordered(self):
         found = self.cloud(key='k', security_group='open',
                            availability_zone='nova:one').boot('small', '#!x')
-        self.assertEqual(cloud.Guest(self.server.id, '192.0.2.5', 'h1'),
+        self.assertEqual(cloud.BootedServer(self.server.id, '192.0.2.5', 'h1'),
                          found)
         self.compute.find_flavor.assert_called_once_with(
             'small', ignore_missing=False)
@@ -131,21 +131,22 @@ class CloudTest(base.TestCase):
 
     def test_deleting_what_is_gone(self):
         self.compute.find_server.return_value = None
-        self.cloud().delete(cloud.Guest('u', '', ''))
+        self.cloud().delete(cloud.BootedServer('u', '', ''))
         self.compute.delete_server.assert_not_called()
 
     def test_console(self):
         self.compute.get_server_console_output.return_value = {
             'output': 'a\nb'}
         self.assertEqual('a\nb', self.cloud().console(
-            cloud.Guest('u', '', '')))
+            cloud.BootedServer('u', '', '')))
         self.compute.get_server_console_output.assert_called_once_with(
             'u', length=5000)
 
     def test_load_that_no_host_tells(self):
         for answer in (self.refusal(403), exceptions.SDKException('away')):
             self.compute.get.side_effect = answer
-            self.assertIsNone(self.cloud().load(cloud.Guest('u', '', '')))
+            self.assertIsNone(self.cloud().load(cloud.BootedServer('u', '',
+                                                                   '')))
 
     def test_no_cloud_is_configured(self):
         error = self.assertRaises(errors.BenchError, cloud.connect,

@@ -303,7 +303,7 @@ class OpenEulerWithoutL3PRITest(libvirt_host.HostTestCase):
 @unittest.skipIf(libvirt_host.REASON, libvirt_host.REASON)
 class DownTest(base.TestCase):
     def test_nothing_is_left(self):
-        host = testhost.Host(libvirt_host.state())
+        host = testhost.TestHost(libvirt_host.state())
         self.addCleanup(host.down)
         host.up(testhost.Settings())
         inside = os.readlink(f'/proc/{host.pid("holder")}/ns/mnt')
@@ -319,7 +319,7 @@ class DownTest(base.TestCase):
         host.down()
 
     def test_down_spares_a_namespace_made_meanwhile(self):
-        host = testhost.Host(libvirt_host.state())
+        host = testhost.TestHost(libvirt_host.state())
         self.addCleanup(host.down)
         host.up(testhost.Settings())
         others = []
@@ -340,7 +340,7 @@ class DownTest(base.TestCase):
                          [other.poll() for other in others])
 
     def test_failed_up_says_where_to_look_and_leaves_nothing(self):
-        host = testhost.Host(libvirt_host.state())
+        host = testhost.TestHost(libvirt_host.state())
         self.addCleanup(host.down)
         self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.lab.emulator.testhost.RESCTRL', '/nonexistent/dir'

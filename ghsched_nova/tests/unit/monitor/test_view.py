@@ -38,7 +38,7 @@ from ghsched_placement.tests import base
 
 Figure = rates.Figure
 State = rates.State
-HOST = topology.Host(
+HOST = topology.MonitoredHost(
     'openEuler', dialects.OPENEULER_66,
     dialects.Monitor('MB_MON', 'mon_MB_', 'mbm_total_bytes', 'rate_mb'),
     capacity={0: 200 * 10 ** 9}, control={0: (0,), 1: (1,)})
@@ -91,15 +91,15 @@ class OwnersTest(base.TestCase):
         # libvirt can begin to count again.
         guest = trees.guest('instance-00000009', 'u', 3)
         self.assertEqual(
-            view.Guest('instance-00000003', domain_id=3),
+            view.MonitoredGuest('instance-00000003', domain_id=3),
             self.owner('qemu-3-instance-00000003-vcpus_0-1', guest))
         self.assertIs(guest, self.owner('qemu-3-instance-00000009', guest))
 
     def test_without_libvirt_the_group_tells(self):
         self.assertEqual(
-            view.Guest('instance-00000001', domain_id=7),
+            view.MonitoredGuest('instance-00000001', domain_id=7),
             self.owner('qemu-7-instance-00000001-vcpus_0-1'))
-        self.assertEqual(view.Guest('abc', 'abc'),
+        self.assertEqual(view.MonitoredGuest('abc', 'abc'),
                          self.owner('ghsched-abc'))
 
     @given(st.text(alphabet='qemughscd-0123456789/_,vcpus', max_size=40))
@@ -210,7 +210,7 @@ class SnapshotTest(base.TestCase):
             [group('', n0=1), group(naming.DEFAULT, lines=LINES, n0=9),
              group(f'{naming.DEFAULT}/mon_groups/ghsched-a', naming.DEFAULT,
                    n0=2)],
-            view.Guest('a', 'a', 1))
+            view.MonitoredGuest('a', 'a', 1))
         row, = found.guests[0].nodes
         self.assertEqual((2e9, 60, None),
                          (row.used.rate, row.effective.maximum, row.asked))
@@ -232,7 +232,7 @@ class SnapshotTest(base.TestCase):
         self.assertEqual(Figure(State.UNASSIGNED, 5e9), found.nodes[0].used)
 
     def test_guest_without_a_group_is_not_measured(self):
-        found = shown([group('', n0=5)], view.Guest('a', 'a', 1))
+        found = shown([group('', n0=5)], view.MonitoredGuest('a', 'a', 1))
         self.assertEqual((rates.NOTHING, (), ()), (
             found.guests[0].used, found.guests[0].groups,
             found.guests[0].nodes))

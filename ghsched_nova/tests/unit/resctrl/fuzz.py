@@ -125,7 +125,7 @@ class Case(world.World):
                 self.host, GuestPolicy(nodes=(asked,)), (node,)
             ),
         )
-        self.guests.append(model.Guest(
+        self.guests.append(model.ResctrlGuest(
             domain, frozenset({0, 1}), 2, desired, draw.choice(MAKERS)))
         self.start(number, ['qemu-system-x86', 'CPU 0/KVM', 'CPU 1/KVM',
                             'IO mon_iothread'])

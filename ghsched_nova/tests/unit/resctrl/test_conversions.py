@@ -238,7 +238,7 @@ class GuestsTest(base.TestCase):
                         held.host,
                         GuestPolicy(nodes=(NodePolicy(minimum=share),)), (0,)),
                 )
-                held.guests.append(model.Guest(
+                held.guests.append(model.ResctrlGuest(
                     model.Domain(world.UUID.format(number), number + 1,
                                  f'instance-{number:08x}'),
                     frozenset({0, 1}), 2, desired, 'ghsched'))

@@ -145,7 +145,7 @@ class LedgerTest(base.TestCase):
             st.sets(st.sampled_from((0, 1)))))
             for group in groups for event in (TOTAL, LOCAL)}
         asking = data.draw(st.sets(st.sampled_from(groups)))
-        guests = tuple(model.Guest(
+        guests = tuple(model.ResctrlGuest(
             model.Domain(group, number, group), frozenset({0}), 1,
             {'MB': {0: 10}}, 'ghsched', monitor=group in asking)
             for number, group in enumerate(groups))

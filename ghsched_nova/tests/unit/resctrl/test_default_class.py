@@ -53,7 +53,7 @@ class DefaultWorld(world.World):
 
     def capped(self, guest):
         policy, nodes = resolve.make_common_cap_policy(self.host, self.maximum)
-        return model.Guest(
+        return model.ResctrlGuest(
             guest.domain,
             guest.vcpus,
             guest.online,

@@ -92,8 +92,9 @@ class PrivilegedTest(base.TestCase):
 
     def _wanted(self, **more):
         domain = model.Domain(UUID, 3, 'x')
-        guest = model.Guest(domain, frozenset({0, 1}), 1, DESIRED, 'libvirt',
-                            frozenset({7}))
+        guest = model.ResctrlGuest(domain, frozenset({0, 1}), 1, DESIRED,
+                                   'libvirt',
+                                   frozenset({7}))
         return model.Wanted((guest,), (domain,), frozenset({'qemu-1-y'}),
                             {'MB': 100}, **more)
 

@@ -112,7 +112,7 @@ class DriftTest(ReconcileTestCase):
         self.assertIn('vCPUs 1', action.reason)
 
     def test_a_vcpu_that_was_plugged_in_is_added(self):
-        self.world.guests[1] = model.Guest(
+        self.world.guests[1] = model.ResctrlGuest(
             self.world.guests[1].domain, frozenset(range(4)), 3,
             self.world.guests[1].desired, 'libvirt')
         self.world.model.rmdir('/' + self.groups[1])
@@ -427,8 +427,9 @@ def _names():
 class NamesTest(base.TestCase):
 
     def guest(self, name, maker='libvirt', number=7):
-        return model.Guest(model.Domain(world.UUID.format(1), number, name),
-                           frozenset({0, 1, 2, 5}), 4, {}, maker)
+        return model.ResctrlGuest(model.Domain(world.UUID.format(1), number,
+                                               name),
+                                  frozenset({0, 1, 2, 5}), 4, {}, maker)
 
     def test_as_libvirt_makes_them(self):
         self.assertEqual('qemu-7-instance-0001-vcpus_0-2,5',
@@ -458,12 +459,14 @@ class NamesTest(base.TestCase):
         bounds.check(model.Wanted((good,), (good.domain,)))
         for bad in (self.guest('../x'), self.guest('x', number=-1),
                     self.guest('x', 'me'),
-                    model.Guest(good.domain, frozenset(), 0, {}, 'libvirt'),
-                    model.Guest(good.domain, good.vcpus, 1,
-                                {'MB:0=1\nMB': {0: 1}}, 'libvirt'),
-                    model.Guest(good.domain, good.vcpus, 1,
-                                {'MB': {0: -1}}, 'libvirt'),
-                    model.Guest(model.Domain('../..', 1, 'x'), good.vcpus, 1,
-                                {}, 'ghsched')):
+                    model.ResctrlGuest(good.domain, frozenset(), 0, {},
+                                       'libvirt'),
+                    model.ResctrlGuest(good.domain, good.vcpus, 1,
+                                       {'MB:0=1\nMB': {0: 1}}, 'libvirt'),
+                    model.ResctrlGuest(good.domain, good.vcpus, 1,
+                                       {'MB': {0: -1}}, 'libvirt'),
+                    model.ResctrlGuest(model.Domain('../..', 1, 'x'),
+                                       good.vcpus, 1,
+                                       {}, 'ghsched')):
             self.assertRaises(ValueError, bounds.check,
                               model.Wanted((bad,)))

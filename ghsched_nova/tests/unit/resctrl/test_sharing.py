@@ -411,7 +411,8 @@ class NameTest(base.TestCase):
     def test_invalid_shared_groups_do_not_reach_root(self):
         domain = model.Domain(world.UUID.format(1), 1, 'g')
         for name in ('pqos', '../x', 'ghsched-' + domain.uuid):
-            guest = model.Guest(domain, frozenset({0}), 1, {}, 'ghsched',
-                                shared=name)
+            guest = model.ResctrlGuest(domain, frozenset({0}), 1, {},
+                                       'ghsched',
+                                       shared=name)
             self.assertRaises(ValueError, bounds.check,
                               model.Wanted((guest,)))

@@ -45,7 +45,7 @@ class StagedTest(base.TestCase):
             desired = resolve.make_desired_lines(
                 self.world.host, resolve.resolve_settings(
                     self.world.host, GuestPolicy(nodes=(asked,)), (0,)))
-            self.world.guests.append(model.Guest(
+            self.world.guests.append(model.ResctrlGuest(
                 model.Domain(world.UUID.format(number), number + 1,
                              f'instance-{number:08x}'),
                 frozenset({0, 1}), 2, desired, 'ghsched'))

@@ -390,7 +390,7 @@ class NewsTest(ChannelTestCase):
     def test_changed_guest_hears_at_once_what_has_changed(self):
         usage = dataclasses.replace(
             test_lines.usage(n0=test_lines.LIMITS),
-            guest=view.Guest('one', UUID))
+            guest=view.MonitoredGuest('one', UUID))
         self.observe(make_running(mem_bw_min=30, mem_bw_max=60),
                      limits=SimpleNamespace(guests=[usage], nodes=[]))
         self.assertEqual([30], [

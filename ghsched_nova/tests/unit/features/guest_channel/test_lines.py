@@ -34,7 +34,7 @@ LIMITS = effective_limits.EffectiveLimits(30, 60, True, 2)
 
 
 def usage(**by_node):
-    return view.GuestUsage(view.Guest('one'), (), tuple(
+    return view.GuestUsage(view.MonitoredGuest('one'), (), tuple(
         view.GuestNode((int(node[1:]),), None, limits, UNKNOWN)
         for node, limits in by_node.items()), UNKNOWN)
 

@@ -50,7 +50,7 @@ def report(uuid, free=(50, 50), shape=SHAPE):
 
 
 def view(*args, **kwargs):
-    return host_index.Host(report(*args, **kwargs)).view
+    return host_index.IndexedHost(report(*args, **kwargs)).view
 
 
 def candidate(uuid, *nodes, share=30):
@@ -180,7 +180,7 @@ class DeriveVfsTest(base.TestCase):
             answer or vf_summaries(FIRST), row or pf_report(FIRST, 8, 8))
 
     def derive(self, row, need=None):
-        host = host_index.Host(row)
+        host = host_index.IndexedHost(row)
         if need is not None:
             host.add_claim('guest', need, 0.)
         return derived_candidates.derive_candidates(self.template(), host.view)
@@ -209,7 +209,7 @@ class DeriveVfsTest(base.TestCase):
         found = candidate(FIRST, 0)
         found['mappings'].update(_vx=['1-pf0'], _vy=['1-pf0'])
         found['allocations']['1-pf0'] = {'resources': {VF_CLASS: 2}}
-        host = host_index.Host(pf_report(SECOND, 8, 8)).view
+        host = host_index.IndexedHost(pf_report(SECOND, 8, 8)).view
         for policy, count in (('none', 2), ('isolate', 0)):
             made = self.template((*parameters, ('group_policy', policy)),
                                  found)
@@ -308,7 +308,7 @@ class CollectTest(base.TestCase):
 
     def collect_with_vfs(self, trait=names.OWNER_TRAIT):
         hosts = (FIRST, SECOND, THIRD)
-        self.views[:] = [host_index.Host(pf_report(uuid, 8, 8)).view
+        self.views[:] = [host_index.IndexedHost(pf_report(uuid, 8, 8)).view
                          for uuid in hosts]
         self.client.hosts = {uuid: vf_candidate(uuid, 0, 1) for uuid in hosts}
         self.patch(self.client, 'summaries', lambda uuid: {
@@ -384,7 +384,8 @@ class CollectTest(base.TestCase):
 
     def test_summaries_of_derived_hosts_have_bandwidth_and_vfs(self):
         row = pf_report(SECOND, 8, 3)
-        found = index_search._summarize_free_amounts(host_index.Host(row).view)
+        found = index_search._summarize_free_amounts(
+            host_index.IndexedHost(row).view)
         self.assertEqual(
             {'2-pf0': 8, '2-pf1': 3,
              names.make_numa_provider_uuid(SECOND, 0): 50,

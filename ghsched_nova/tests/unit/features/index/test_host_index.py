@@ -72,7 +72,7 @@ def list_free_amounts(view):
 class FitTest(base.TestCase):
 
     def fit(self, wanted, **values):
-        return host_index.Host(row(**values)).view.assign_nodes(wanted)
+        return host_index.IndexedHost(row(**values)).view.assign_nodes(wanted)
 
     def test_fit_with_unknown_bandwidth_finds_a_node(self):
         self.assertEqual((0,), self.fit(need()))
@@ -92,7 +92,7 @@ class FitTest(base.TestCase):
             self.assertIsNone(self.fit(need(wanted)), wanted)
 
     def test_fit_on_a_host_without_the_driver_finds_none(self):
-        host = host_index.Host(
+        host = host_index.IndexedHost(
             dataclasses.replace(row(), has_driver=False)).view
         self.assertIsNone(host.assign_nodes(need(needs_driver=True)))
         self.assertEqual((0,), host.assign_nodes(need(groups=0)))
@@ -103,7 +103,7 @@ class FitTest(base.TestCase):
                     min_size=1, max_size=4))
     def test_fit_finds_nodes_whenever_an_exhaustive_search_does(
             self, rooms, wanted):
-        host = host_index.Host(row(
+        host = host_index.IndexedHost(row(
             nodes=[node(number, pinned=left)
                    for number, (left, _) in enumerate(rooms)],
             bandwidth={number: share
@@ -128,7 +128,7 @@ class HostTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.host = host_index.Host(row(bandwidth={0: 100, 1: 100}))
+        self.host = host_index.IndexedHost(row(bandwidth={0: 100, 1: 100}))
 
     def list_free_amounts(self):
         return list_free_amounts(self.host.view)
@@ -351,7 +351,7 @@ class OldChangesTest(base.TestCase):
         def remove(host):
             self.index.update_hosts((), 'b', 1000)
             return True
-        self.patch(host_index.Host, 'has_changes_since_report',
+        self.patch(host_index.IndexedHost, 'has_changes_since_report',
                    property(remove))
         self.index.drop_old_changes(1000)
         self.assertEqual(['a'], [view.row.uuid for view in (
@@ -363,6 +363,6 @@ class OldChangesTest(base.TestCase):
         self.index.update_hosts((), 'b', 1000)
         self.list_free_amounts(1180)
         with fixtures.MockPatchObject(
-                host_index.Host, 'update_report') as updated:
+                host_index.IndexedHost, 'update_report') as updated:
             self.index.drop_old_changes(1181)
         updated.mock.assert_not_called()

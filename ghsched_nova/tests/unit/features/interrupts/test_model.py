@@ -93,7 +93,7 @@ ROUTES = st.builds(model.Affinity, CPUS, CPUS,
 
 class PlanTest(base.TestCase):
 
-    GUEST = model.Guest('uuid', 'web', frozenset({'0000:18:00.2'}))
+    GUEST = model.InterruptGuest('uuid', 'web', frozenset({'0000:18:00.2'}))
     FOUND = ((GUEST, model.parse_interrupts(INTERRUPTS)[0]),)
 
     def plan(self, route, kept=(), nodes=NODES):
@@ -131,7 +131,7 @@ class PlanTest(base.TestCase):
             self.FOUND, {}, model.HostCpus(NODES)))
 
     def test_bypassing_or_shared_interrupts_are_not_steered(self):
-        every = model.Guest('uuid', 'web', frozenset(
+        every = model.InterruptGuest('uuid', 'web', frozenset(
             model.count_interrupts_by_device(INTERRUPTS)))
         wired = INTERRUPTS.replace(', usb1', '')
         for text, bypass, numbers in (

@@ -75,8 +75,8 @@ class Records:
 
     def read_guest(self):
         world = self.world
-        return change.Guest('uuid', 'name', 'host_a', ROOT, (1,),
-                            dict(world.specs), world.running)
+        return change.GuestRecord('uuid', 'name', 'host_a', ROOT, (1,),
+                                  dict(world.specs), world.running)
 
     def lock_server(self):
         self.world.write('lock')

@@ -119,9 +119,10 @@ class World:
         def read():
             if self.lock and not (self.expired or self.lock == self.mine):
                 raise errors.RefusedByState('locked')
-            return change.Guest('u', 'web', 'a', ROOT, self.at, self.specs,
-                                self.running, abandoned=bool(
-                                    self.lock and self.expired))
+            return change.GuestRecord('u', 'web', 'a', ROOT, self.at,
+                                      self.specs,
+                                      self.running, abandoned=bool(
+                                          self.lock and self.expired))
         return self.step(read)
 
     def read_guest_nodes(self):

@@ -185,7 +185,7 @@ class Server:
 
     @property
     def guest(self):
-        return change.Guest(UUID, 'web', 'a', ROOT, (
+        return change.GuestRecord(UUID, 'web', 'a', ROOT, (
             self.host.cells[0].host_node,), self.specs, True, vcpus=2)
 
     def read_guest(self):

@@ -23,8 +23,8 @@ from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 COMPUTE = '1b1c5d0e-5b1d-4c39-8a67-6f1c0b7c2a11'
-GUEST = change.Guest('u', 'web', 'host_a', COMPUTE, (0,),
-                     {'ghsched:mem_bw_min': '30'}, True)
+GUEST = change.GuestRecord('u', 'web', 'host_a', COMPUTE, (0,),
+                           {'ghsched:mem_bw_min': '30'}, True)
 CORES = (frozenset({4}), frozenset({5}))
 PLACE = node_move.GuestLocation(
     GUEST, (GuestCell(0, pins={0: 0, 1: 1}, memory=512),), {

@@ -33,7 +33,7 @@ class MetricsTest(base.TestCase):
         self.found = {
             (sample.name, *sorted(sample.labels.items())): sample.value
             for family in load_metrics.make_load_metrics(
-                RECORD, [view.Guest('g', 'a', 1)])
+                RECORD, [view.MonitoredGuest('g', 'a', 1)])
             for sample in family.samples}
 
     def test_load_and_waiting_are_by_node_and_resource(self):

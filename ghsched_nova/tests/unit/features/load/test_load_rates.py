@@ -20,7 +20,7 @@ from ghsched_nova.features.load.load_files import CpuTicks
 from ghsched_nova.features.load.load_files import Device
 from ghsched_nova.features.load.load_files import RunTimes
 from ghsched_nova.features.load import load_rates
-from ghsched_nova.features.load.load_rates import Guest
+from ghsched_nova.features.load.load_rates import GuestCounters
 from ghsched_nova.features.load.load_rates import Node
 from ghsched_nova.features.load.load_rates import Sample
 from ghsched_nova.features.load.load_rates import Thread
@@ -35,7 +35,7 @@ TWO_NODES = {0: Node(frozenset({0, 1})), 1: Node(frozenset({2, 3}))}
 
 def _guest(uuid, host_nodes, runs, cpu=None, **more):
     cell = Cell(0, frozenset(range(len(runs))), 1024 ** 2, host_nodes)
-    return Guest(uuid, 1, (cell,), {
+    return GuestCounters(uuid, 1, (cell,), {
         vcpu: Thread(RunTimes(*run), cpu) for vcpu, run in enumerate(runs)},
         **more)
 

@@ -56,7 +56,7 @@ def host(name='one', nodes=2, vfs=(), groups=4, cells=True, used=None,
         one.uuid, one.name, one.parent, one.root, one.inventories,
         {key: amount for (suffix, key), amount in (used or {}).items()
          if one.name == name + suffix}, one.traits) for one in found]
-    return hosts.Host(
+    return hosts.PlannedHost(
         name, hosts.sort_providers_parents_first(found, root.uuid),
         tuple(
             NodeCapacity(node, cpus=4, memory=memory, socket=0)

@@ -62,7 +62,7 @@ class ThreadsTestCase(base.TestCase):
 
     def guest(self, **wanted):
         roles = {'vcpu0': VCPU0, 'vcpu1': VCPU1, 'main': MAIN, 'io1': IO1}
-        return model.Guest('uuid', 'web', {
+        return model.GuestScheduling('uuid', 'web', {
             roles[name]: one for name, one in wanted.items()})
 
     def reconcile(self, *guests):
@@ -121,10 +121,11 @@ class EngineTest(ThreadsTestCase):
         self.assertEqual(before, self.threads())
 
     def test_a_thread_that_is_not_there_is_a_problem(self):
-        guest = model.Guest('uuid', 'web', {model.Role('vcpu', 7): BATCH})
+        guest = model.GuestScheduling('uuid', 'web',
+                                      {model.Role('vcpu', 7): BATCH})
         problem, = self.reconcile(guest).problems
         self.assertIn('vCPU 7', problem.reason)
-        problem, = self.reconcile(model.Guest(
+        problem, = self.reconcile(model.GuestScheduling(
             'uuid', 'gone', {VCPU0: BATCH})).problems
         self.assertIn('no thread is found for vCPU 0', str(problem))
 
@@ -306,7 +307,8 @@ class PinTest(ThreadsTestCase):
     def test_a_thread_moved_by_hand_is_moved_back_once(self):
         tid = self.threads()[VCPU0].tid
         everywhere = os.sched_getaffinity(tid)
-        guest = model.Guest('uuid', 'web', {}, {VCPU0: frozenset(everywhere)})
+        guest = model.GuestScheduling('uuid', 'web', {},
+                                      {VCPU0: frozenset(everywhere)})
         self.assertEqual(engine.Report(), self.reconcile(guest))
         os.sched_setaffinity(tid, {min(everywhere)})
         if len(everywhere) == 1:
@@ -319,7 +321,8 @@ class PinTest(ThreadsTestCase):
 
     def test_a_thread_that_appears_later_gets_its_class(self):
         late = model.Role('iothread', 2)
-        guest = model.Guest('uuid', 'web', {VCPU0: BATCH, late: BATCH})
+        guest = model.GuestScheduling('uuid', 'web',
+                                      {VCPU0: BATCH, late: BATCH})
         self.assertEqual(1, len(self.reconcile(guest).problems))
         self.qemu.add_thread('IO iothread2')
         self.assertEqual((), self.reconcile(guest).problems)

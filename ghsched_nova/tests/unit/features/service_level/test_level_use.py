@@ -63,7 +63,7 @@ class PeriodsTest(base.TestCase):
 
     def test_classes_have_periods_of_their_own_and_add_up(self):
         first, second = (dataclasses.replace(
-            guest(used, minimum=minimum, held=held), guest=view.Guest(
+            guest(used, minimum=minimum, held=held), guest=view.MonitoredGuest(
                 'i', 'u')) for used, minimum, held in (
                     (100.0, 30, 30.0), (250.0, 10, 10.0)))
         usage = dataclasses.replace(guest(350.0, minimum=40), classes=tuple(

@@ -349,7 +349,7 @@ class OrderTest(base.TestCase):
                 in top_output.sort_guests(guests, order, True)], order)
 
     def test_a_policy_that_can_not_be_read_is_reported(self):
-        guest = view.Guest('a\x1b', problem='no number')
+        guest = view.MonitoredGuest('a\x1b', problem='no number')
         shown = top_source.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         self.assertIn('a?: no number', as_lines(shown, 'now'))
@@ -369,7 +369,7 @@ class OrderTest(base.TestCase):
             self.assertEqual(alarm, line.alarm, held)
 
     def test_servers_are_known_by_their_names_and_found(self):
-        guest = view.Guest('instance-1', 'some-uuid', server='web')
+        guest = view.MonitoredGuest('instance-1', 'some-uuid', server='web')
         shown = top_source.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         for match, found in (('', True), ('eb', True), ('some', True),
