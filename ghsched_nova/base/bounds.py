@@ -22,8 +22,8 @@ An annotation consists of ``bool``, ``None``, ``Literal``, ``Annotated[int,
 Range(...)]``, ``Annotated[str, Text(...)]``, unions, ``tuple[A, B]``,
 ``list[A]``, ``Sequence[A]``, ``frozenset[A]``, ``Mapping[A, B]`` and
 dataclasses of these. Further callables in an ``Annotated`` check the value,
-too; each raises :class:`Refused`. :func:`pack` makes lists of what the channel
-does not carry.
+too; each raises :class:`OutOfBounds`. :func:`pack` makes lists of what the
+channel does not carry.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ _Budget = Iterator[int]
 _Reader = Callable[[object, _Budget], Any]
 
 
-class Refused(ValueError):  # noqa: N818
+class OutOfBounds(ValueError):  # noqa: N818
     """An argument of a privileged call is out of its bounds."""
 
 
@@ -64,7 +64,7 @@ class Range:
 
     def __call__(self, value: int) -> None:
         if not self.least <= value <= self.most:
-            raise Refused(f'{value} is not in {self.least} to {self.most}')
+            raise OutOfBounds(f'{value} is not in {self.least} to {self.most}')
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Text:
     def __call__(self, value: str) -> None:
         if len(value) > self.longest or not re.fullmatch(
                 self.pattern, value, re.ASCII | re.DOTALL):
-            raise Refused(f'{reprlib.repr(value)} does not match '
-                          f'{self.pattern} (at most {self.longest} '
-                          'characters)')
+            raise OutOfBounds(f'{reprlib.repr(value)} does not match '
+                              f'{self.pattern} (at most {self.longest} '
+                              'characters)')
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Is:
 
     def __call__(self, value: Any) -> None:
         if not self.predicate(value):
-            raise Refused(f'{reprlib.repr(value)} is not {self.kind}')
+            raise OutOfBounds(f'{reprlib.repr(value)} is not {self.kind}')
 
 
 class Checked:
@@ -134,16 +134,17 @@ class Checked:
         :raises Refused: if an argument is out of its bounds.
         """
         if len(args) != len(self.codecs):
-            raise Refused(f'{self.name}: got {len(args)} arguments, expected '
-                          f'{len(self.codecs)}')
+            raise OutOfBounds(
+                f'{self.name}: got {len(args)} arguments, expected '
+                f'{len(self.codecs)}')
         budget = iter(range(MAX_VALUES))
         values = []
         for (name, codec), value in zip(self.codecs.items(), args,
                                         strict=True):
             try:
                 values.append(codec.unpack(value, budget))
-            except Refused as error:
-                raise Refused(f'{self.name}: {name}: {error}') from None
+            except OutOfBounds as error:
+                raise OutOfBounds(f'{self.name}: {name}: {error}') from None
         return self.function(*values)
 
 
@@ -198,7 +199,7 @@ def _make_reader(annotation: Any, bounded: bool = True) -> _Reader:
 
     :param annotation: type annotation, in which ``Annotated`` gives bounds.
     :param bounded: whether numbers and texts must have bounds.
-    :returns: function that returns the value, or raises :class:`Refused`.
+    :returns: function that returns the value, or raises :class:`OutOfBounds`.
     :raises TypeError: if the annotation permits unbounded values.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
@@ -252,8 +253,8 @@ def _make_type_reader(kind: type) -> _Reader:
         _spend_budget(budget)
         # Not isinstance(): True is an instance of int.
         if type(value) is not kind:
-            raise Refused(f'{reprlib.repr(value)} is not of type '
-                          f'{kind.__name__}')
+            raise OutOfBounds(f'{reprlib.repr(value)} is not of type '
+                              f'{kind.__name__}')
         return value
     return read
 
@@ -263,8 +264,8 @@ def _make_choice_reader(allowed: Sequence[object]) -> _Reader:
         _spend_budget(budget)
         if not any(type(value) is type(one) and value == one
                    for one in allowed):
-            raise Refused(f'{reprlib.repr(value)} is not one of '
-                          f'{", ".join(map(str, allowed))}')
+            raise OutOfBounds(f'{reprlib.repr(value)} is not one of '
+                              f'{", ".join(map(str, allowed))}')
         return value
     return read
 
@@ -275,9 +276,9 @@ def _make_union_reader(readers: Sequence[_Reader]) -> _Reader:
         for one in readers:
             try:
                 return one(value, budget)
-            except Refused as error:
+            except OutOfBounds as error:
                 errors.append(str(error))
-        raise Refused('; '.join(errors))
+        raise OutOfBounds('; '.join(errors))
     return read
 
 
@@ -286,8 +287,8 @@ def _make_fields_reader(make: Callable[[Iterable[Any]], Any],
     def read(value: object, budget: _Budget) -> Any:
         values = _check_sequence(value, budget)
         if len(values) != len(readers):
-            raise Refused(f'got {len(values)} values, expected '
-                          f'{len(readers)}')
+            raise OutOfBounds(f'got {len(values)} values, expected '
+                              f'{len(readers)}')
         return make([each(one, budget) for one, each
                      in zip(values, readers, strict=True)])
     return read
@@ -312,10 +313,10 @@ def _check_sequence(value: object, budget: _Budget) -> Sequence[object]:
     """
     _spend_budget(budget)
     if not isinstance(value, list | tuple):
-        raise Refused(f'{reprlib.repr(value)} is not of type list')
+        raise OutOfBounds(f'{reprlib.repr(value)} is not of type list')
     return value
 
 
 def _spend_budget(budget: _Budget) -> None:
     if next(budget, None) is None:
-        raise Refused(f'more than {MAX_VALUES} values')
+        raise OutOfBounds(f'more than {MAX_VALUES} values')

@@ -70,7 +70,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Report(Generic[Action]):
+class ChangeReport(Generic[Action]):
     """Changes that were or are to be made, and problems that prevent others.
     """
 

@@ -253,6 +253,6 @@ def check_qemu_process(process: tuple[str, int]) -> None:
     """
     name, pid = process
     if qemu.find_qemu_process(get_qemu_pid_directory(), name) != pid:
-        raise bounds.Refused(
+        raise bounds.OutOfBounds(
             f'process {pid} does not run domain {name}, according to '
             f'{get_qemu_pid_directory()}')

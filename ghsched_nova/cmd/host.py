@@ -128,7 +128,7 @@ def _run(arguments: argparse.Namespace, applies: bool) -> int:
     groups = _change_groups(host, guests, before, applies)
     reports = [(part.apply if applies else part.plan)(guests)
                for part in declared_host.PARTS]
-    others = guest_changes.Report(
+    others = guest_changes.ChangeReport(
         tuple(action for report in reports for action in report.actions),
         tuple(problem for report in reports for problem in report.problems))
     render = (host_output.render_changes_as_json
@@ -153,7 +153,7 @@ def _change_groups(host: engine.HostEngine, guests: compute_hooks.HostGuests,
     """
     wanted, refused = host.make_wanted_state(guests.running, before)
     bounds.check(wanted)
-    report = reconcile.Report(
+    report = reconcile.ReconcileReport(
         foreign=tuple(sorted(naming.list_foreign_groups(before))))
     if wanted.guests or wanted.removable:
         change = (reconcile.reconcile if applies

@@ -28,14 +28,14 @@ from ghsched_nova.resctrl import resctrl_host
 
 _ACTION_HEADER = ('Action', 'Group', 'What', 'Why')
 
-Changes: TypeAlias = guest_changes.Report[guest_changes.Change]
+Changes: TypeAlias = guest_changes.ChangeReport[guest_changes.Change]
 
 
 class GroupChanges(NamedTuple):
     """Wanted control groups of a host, and their changes."""
 
     wanted: model.Wanted
-    report: reconcile.Report
+    report: reconcile.ReconcileReport
 
 
 def render_changes_as_json(
@@ -79,7 +79,7 @@ def render_changes_as_json(
 
 
 def _problems_to_dicts(
-    problems: Iterable[model.Problem],
+    problems: Iterable[model.PolicyProblem],
 ) -> list[dict[str, str]]:
     """Convert problems of guests' resctrl groups to dictionaries for JSON."""
     return [{'guest': problem.guest, 'group': problem.group,
@@ -129,7 +129,7 @@ def render_changes_as_tables(
 
 
 def _make_action_rows(
-    report: reconcile.Report, changed: Changes
+    report: reconcile.ReconcileReport, changed: Changes
 ) -> list[tuple[str, ...]]:
     """Return a table row (action, group, what, reason) for each change.
 
@@ -145,7 +145,7 @@ def _make_action_rows(
 
 
 def _make_problem_rows(
-    guest_names: Mapping[str, str], problems: Iterable[model.Problem]
+    guest_names: Mapping[str, str], problems: Iterable[model.PolicyProblem]
 ) -> list[tuple[str, str, str]]:
     """Return a table row (guest, control group, reason) for each problem."""
     return [(guest_names.get(problem.guest, problem.guest), problem.group,

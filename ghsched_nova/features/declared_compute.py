@@ -30,27 +30,27 @@ from ghsched_nova.features.pv_hints import pv_hints
 from ghsched_nova.features.real_time import host_scheduling
 from ghsched_nova.features.rebalance import traffic_report
 from ghsched_nova.features.service_level import service_level_use
-from ghsched_nova.host.compute_hooks import Feature
+from ghsched_nova.host.compute_hooks import ComputeFeature
 
-FEATURES: tuple[Feature, ...] = (
-    Feature(name='bursts', part=burst_use.make_part),
-    Feature(name='load', part=load_use.make_part),
-    Feature(name='blame', part=blame_rpc.make_part, needs=('load',)),
-    Feature(name='service_level', part=service_level_use.make_part,
-            needs=('load',)),
-    Feature(name='metering', part=metering_notices.BandwidthNotifier,
-            needs=('service_level',)),
-    Feature(name='history', part=history_use.make_part),
-    Feature(name='rebalance', part=traffic_report.make_part),
-    Feature(name='index', part=headroom_report.make_part),
-    Feature(name='exporter', part=repair_counts.make_part),
-    Feature(name='real_time', part=host_scheduling.make_part),
-    Feature(name='interrupts', part=interrupts.make_part),
-    Feature(name='guest_topology', part=guest_topology.make_part),
-    Feature(name='guest_channel', part=guest_channel.make_part),
-    Feature(name='pv_hints', part=pv_hints.make_part),
-    Feature(name='cpu_cache', part=cpu_cache.make_part),
-    Feature(name='locked_memory', part=locked_memory.make_part),
+FEATURES: tuple[ComputeFeature, ...] = (
+    ComputeFeature(name='bursts', part=burst_use.make_part),
+    ComputeFeature(name='load', part=load_use.make_part),
+    ComputeFeature(name='blame', part=blame_rpc.make_part, needs=('load',)),
+    ComputeFeature(name='service_level', part=service_level_use.make_part,
+                   needs=('load',)),
+    ComputeFeature(name='metering', part=metering_notices.BandwidthNotifier,
+                   needs=('service_level',)),
+    ComputeFeature(name='history', part=history_use.make_part),
+    ComputeFeature(name='rebalance', part=traffic_report.make_part),
+    ComputeFeature(name='index', part=headroom_report.make_part),
+    ComputeFeature(name='exporter', part=repair_counts.make_part),
+    ComputeFeature(name='real_time', part=host_scheduling.make_part),
+    ComputeFeature(name='interrupts', part=interrupts.make_part),
+    ComputeFeature(name='guest_topology', part=guest_topology.make_part),
+    ComputeFeature(name='guest_channel', part=guest_channel.make_part),
+    ComputeFeature(name='pv_hints', part=pv_hints.make_part),
+    ComputeFeature(name='cpu_cache', part=cpu_cache.make_part),
+    ComputeFeature(name='locked_memory', part=locked_memory.make_part),
     # With moves between NUMA nodes.
-    Feature(name='live_change', part=rpc.LiveChangePart),
+    ComputeFeature(name='live_change', part=rpc.LiveChangePart),
 )

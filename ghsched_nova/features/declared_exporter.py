@@ -22,21 +22,21 @@ from ghsched_nova.monitor.prometheus import FileMetrics
 
 #: In the order of the command's help.
 FILE_METRICS: tuple[FileMetrics, ...] = (
-    FileMetrics('bursts', burst_metrics.Collector),
+    FileMetrics('bursts', burst_metrics.BurstCollector),
     FileMetrics(
-        'repairs', repair_metrics.Collector,
+        'repairs', repair_metrics.RepairCollector,
         'export the numbers of repairs that nova-compute has made, from '
         'ghsched-repairs.json in its state_path'),
     FileMetrics(
-        'service_levels', service_metrics.Collector,
+        'service_levels', service_metrics.ServiceLevelCollector,
         'export the guaranteed and the used bandwidth of servers, from '
         'ghsched-service-levels.json in the state_path of nova-compute'),
     FileMetrics(
-        'refusals', refusal_metrics.Collector,
+        'refusals', refusal_metrics.RefusalCollector,
         'export by flavor how many requests nova-scheduler has refused, '
         'from ghsched-refusals.json in its state_path'),
     FileMetrics(
-        'pressure', pressure_metrics.Collector,
+        'pressure', pressure_metrics.PressureCollector,
         'export how much servers stall, as they report it themselves '
         '(ghsched:guest_channel=write), from ghsched-pressure.json in the '
         'state_path of nova-compute'),

@@ -75,7 +75,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Problem:
+class DeviceProblem:
     """Reason why a device is not on the guest NUMA node of its host node.
 
     The device then has no guest node, or the nearest one.
@@ -91,7 +91,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class NodeAssignment:
+class DeviceAssignment:
     """Assignment of passthrough devices to guest NUMA nodes.
 
     :param guest_node_of: guest node by PCI address on the host; None for a
@@ -101,7 +101,7 @@ class NodeAssignment:
     """
 
     guest_node_of: Mapping[str, int | None]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[DeviceProblem, ...] = ()
 
 
 def _check_device_numa_mode(mode: str) -> None:
@@ -114,7 +114,7 @@ def _check_device_numa_mode(mode: str) -> None:
 def assign_devices(
         devices: Sequence[Device], host_nodes: Sequence[int], mode: str,
         distances: Mapping[int, Mapping[int, int]] | None = None,
-        nearest: bool = False) -> NodeAssignment:
+        nearest: bool = False) -> DeviceAssignment:
     """Assign each passthrough device to a guest NUMA node.
 
     The device gets the lowest guest node whose memory is on the device's host
@@ -131,7 +131,7 @@ def assign_devices(
     """
     _check_device_numa_mode(mode)
     if mode == NONE:
-        return NodeAssignment({})
+        return DeviceAssignment({})
     nodes: dict[str, int | None] = {}
     problems = []
     for device in devices:
@@ -144,12 +144,12 @@ def assign_devices(
                 reason += f'; the guest sees it on node {node}, the nearest'
         nodes[address] = node
         if reason:
-            problems.append(Problem(address, reason))
+            problems.append(DeviceProblem(address, reason))
     if problems and mode == REQUIRED:
         raise DeviceNumaError(
             'the guest must see the NUMA node of its devices; '
             + '; '.join(map(str, problems)))
-    return NodeAssignment(nodes, tuple(problems))
+    return DeviceAssignment(nodes, tuple(problems))
 
 
 def _find_guest_node(host_node: int | None,

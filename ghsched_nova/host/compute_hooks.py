@@ -219,7 +219,7 @@ class ComputePart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Feature:
+class ComputeFeature:
     """Feature that extends nova-compute.
 
     :param name: name of the folder in ``ghsched_nova.features``.
@@ -251,8 +251,8 @@ class HostPart(NamedTuple):
     :param apply: function that makes the changes, as root.
     """
 
-    plan: Callable[[HostGuests], guest_changes.Report[Any]]
-    apply: Callable[[HostGuests], guest_changes.Report[Any]]
+    plan: Callable[[HostGuests], guest_changes.ChangeReport[Any]]
+    apply: Callable[[HostGuests], guest_changes.ChangeReport[Any]]
 
 
 class ComputeParts:
@@ -261,7 +261,7 @@ class ComputeParts:
     :param features: features in the order of calls.
     """
 
-    def __init__(self, features: Iterable[Feature],
+    def __init__(self, features: Iterable[ComputeFeature],
                  services: ComputeServices) -> None:
         self._parts = [(feature, feature.part(services))
                        for feature in features]

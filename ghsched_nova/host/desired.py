@@ -288,9 +288,7 @@ def make_desired_groups(
             running.domain, present,
             min(online, len(named)) if one.vcpus is None
             else sum(vcpu < online for vcpu in present),
-            resolve.make_desired_lines(host, settings),
-            maker,
-            shared=group,
+            resolve.make_desired_lines(host, settings), maker, shared=group,
             monitor=policy.policy.monitor,
             ways=resolve.resolve_l3_ways(host, held, policy.host_nodes),
             vcpu_class=one.name, libvirt_vcpus=named,

@@ -34,7 +34,7 @@ from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
 from ghsched_nova.host import report_log
 from ghsched_nova.host import root_calls
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import model
@@ -62,7 +62,7 @@ def _list_foreign_groups(root: Path, names: frozenset[str],
 
 
 #: Reasons why policies are not enforced, and the actions taken.
-_Done = tuple[tuple[model.Problem, ...], Sequence[model.Action]]
+_Done = tuple[tuple[model.PolicyProblem, ...], Sequence[model.Action]]
 
 
 class HostEngine(host_facts.HostFacts):
@@ -78,7 +78,7 @@ class HostEngine(host_facts.HostFacts):
         self._logged: str | None = None
         # Groups of domains without a policy, as the last report found them.
         self._foreign: frozenset[str] = frozenset()
-        self._unmeasured = self._overlaps = frozenset[model.Problem]()
+        self._unmeasured = self._overlaps = frozenset[model.PolicyProblem]()
         # Guests in shared groups by UUID: now, and as the host was described.
         self._sharing: dict[str, desired.Sharing] = {}
         self._described: dict[str, desired.Sharing] = {}
@@ -93,8 +93,9 @@ class HostEngine(host_facts.HostFacts):
         #: Function that lists all running domains.
         self.running: Callable[[], Iterable[desired.Running]] = tuple
         #: Function that brings resctrl into the desired state.
-        self.run_reconcile: Callable[[Path, Path, model.Wanted],
-                                     reconciling.Report] = root_calls.reconcile
+        self.run_reconcile: Callable[
+            [Path, Path, model.Wanted],
+            reconciling.ReconcileReport] = root_calls.reconcile
         #: Renderer of policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
@@ -192,7 +193,7 @@ class HostEngine(host_facts.HostFacts):
 
     def make_wanted_state(self, running: Iterable[desired.Running],
                           old_groups: Iterable[str]
-                          ) -> tuple[model.Wanted, list[model.Problem]]:
+                          ) -> tuple[model.Wanted, list[model.PolicyProblem]]:
         """Return the resctrl groups that the host should have.
 
         :param old_groups: names of the groups that existed before the running
@@ -211,7 +212,7 @@ class HostEngine(host_facts.HostFacts):
             **host.plan_facts if host else {}), list(dict.fromkeys(problems))
 
     def _get_cache(self, host: resctrl_host.ResctrlHost | None,
-                   guests: Iterable[model.ResctrlGuest]) -> Cache | None:
+                   guests: Iterable[model.ResctrlGuest]) -> CacheWays | None:
         """Return the host's L3 caches; None if no guest reserves L3 ways."""
         if not self._partitioned and not any(guest.ways for guest in guests):
             return None
@@ -223,14 +224,14 @@ class HostEngine(host_facts.HostFacts):
     def _make_desired_groups(self, running: Sequence[desired.Running]
                              ) -> tuple[resctrl_host.ResctrlHost | None,
                                         list[model.ResctrlGuest],
-                                        list[model.Problem]]:
+                                        list[model.PolicyProblem]]:
         """Return the resctrl groups that the policies of domains require.
 
         :returns: the host or None, the groups, and unenforceable policies.
         """
         group_sizes = desired.count_group_domains(running)
         guests: list[model.ResctrlGuest] = []
-        problems: list[model.Problem] = []
+        problems: list[model.PolicyProblem] = []
         host: resctrl_host.ResctrlHost | None = None
         for domain in running:
             promised = self.needs_group(domain)
@@ -247,11 +248,11 @@ class HostEngine(host_facts.HostFacts):
             except desired.POLICY_ERRORS as error:
                 owner = ((domain.domain.uuid, '') if promised
                          else ('', naming.DEFAULT))
-                problems.append(model.Problem(*owner, str(error)))
+                problems.append(model.PolicyProblem(*owner, str(error)))
         return host, guests, problems
 
     def reconcile(self, count_repairs: Callable[[Iterable[str]], object]
-                  = tuple) -> tuple[model.Problem, ...]:
+                  = tuple) -> tuple[model.PolicyProblem, ...]:
         """Enforce all guests' bandwidth policies; remove unused groups.
 
         :param count_repairs: called with the kind of each change made.
@@ -288,7 +289,7 @@ class HostEngine(host_facts.HostFacts):
                 report = self.run_reconcile(self.root, self.run_path, wanted)
             except fs.GroupError as error:
                 return (*problems, *(
-                    model.Problem(guest.domain.uuid, '', str(error))
+                    model.PolicyProblem(guest.domain.uuid, '', str(error))
                     for guest in wanted.guests)), ()
             report_log.log_actions(report)
             self._foreign = frozenset(report.foreign)

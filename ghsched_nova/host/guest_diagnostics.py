@@ -91,7 +91,7 @@ class GuestDiagnostics:
         return diagnostics_of_nova
 
     def _render_report(self, uuid: str,
-                       report: diagnostics.Report) -> dict[str, Any]:
+                       report: diagnostics.GuestReport) -> dict[str, Any]:
         """Return a guest's diagnostics as a dictionary.
 
         The reason why the guest's policy is not enforced is added, if there is
@@ -106,14 +106,14 @@ class GuestDiagnostics:
 
     def _try_making_report(self, guest: view.MonitoredGuest,
                            policy: metadata.DomainPolicy
-                           ) -> diagnostics.Report:
+                           ) -> diagnostics.GuestReport:
         try:
             return self._make_report(guest, policy)
         except topology.MonitorUnavailable as error:
-            return diagnostics.Report(problem=str(error))
+            return diagnostics.GuestReport(problem=str(error))
 
     def _make_report(self, guest: view.MonitoredGuest,
-                     policy: metadata.DomainPolicy) -> diagnostics.Report:
+                     policy: metadata.DomainPolicy) -> diagnostics.GuestReport:
         snapshot = self._use.take_bandwidth_snapshot((guest,))
         usage, = (one for one in snapshot.guests if one.guest == guest)
         domains, left = self._list_domains_and_leftovers()
@@ -201,7 +201,7 @@ def list_leftover_groups(groups: Iterable[str],
 def compare_schemata_with_policy(
         host: resctrl_host.ResctrlHost, policy: GuestPolicy,
         host_nodes: tuple[int, ...],
-        groups: Iterable[view.Group]) -> dict[int, bool]:
+        groups: Iterable[view.MonitoredGroup]) -> dict[int, bool]:
     """Check whether resctrl limits a guest's bandwidth as its policy says.
 
     The schemata, which hold the kernel's limits of a control group, are
@@ -235,7 +235,7 @@ _NOT_KNOWN: Mapping[int, bool] = MappingProxyType({})
 def make_bandwidth_report(
         snapshot: view.Snapshot, usage: view.GuestUsage,
         schemata_match: Mapping[int, bool] = _NOT_KNOWN
-) -> diagnostics.Report:
+) -> diagnostics.GuestReport:
     """Return a guest's memory bandwidth, as shown in its diagnostics.
 
     :param snapshot: measured bandwidth of the host.
@@ -245,18 +245,19 @@ def make_bandwidth_report(
     """
     shared = next((group.name for group in usage.control_groups
                    if naming.is_shared_group(group.name)), '')
-    return diagnostics.Report(
+    return diagnostics.GuestReport(
         tuple(
             node for row in usage.nodes
             for node in _describe_guest_node(row, shared, schemata_match)),
         tuple(
-            diagnostics.HostNode(row.nodes[0], _get_rate(row), row.capacity)
+            diagnostics.HostNodeReport(row.nodes[0], _get_rate(row),
+                                       row.capacity)
             for row in snapshot.nodes if len(row.nodes) == 1))
 
 
-def _describe_guest_node(row: view.GuestNode, shared: str,
+def _describe_guest_node(row: view.GuestNodeBandwidth, shared: str,
                          schemata_match: Mapping[int, bool]
-                         ) -> Iterator[diagnostics.GuestNode]:
+                         ) -> Iterator[diagnostics.GuestNodeReport]:
     """Yield a guest NUMA node's bandwidth for the guest's diagnostics.
 
     There is one entry for each host node with memory of the guest node. A
@@ -269,7 +270,7 @@ def _describe_guest_node(row: view.GuestNode, shared: str,
     """
     held = row.effective or _NOTHING
     for node in row.nodes:
-        yield diagnostics.GuestNode(
+        yield diagnostics.GuestNodeReport(
             node, held.minimum, held.maximum, held.hardlimit, held.priority,
             _get_rate(row) if len(row.nodes) == 1 else None, shared,
             row.asked.minimum if row.asked else None,
@@ -277,5 +278,5 @@ def _describe_guest_node(row: view.GuestNode, shared: str,
             schemata_match.get(node))
 
 
-def _get_rate(row: view.GuestNode | view.NodeUsage) -> int | None:
+def _get_rate(row: view.GuestNodeBandwidth | view.NodeUsage) -> int | None:
     return None if row.used.rate is None else round(row.used.rate)

@@ -21,8 +21,8 @@ LOG = logging.getLogger(__name__)
 
 
 def log_unmeasured(
-    report: reconciling.Report, known: frozenset[model.Problem]
-) -> frozenset[model.Problem]:
+    report: reconciling.ReconcileReport, known: frozenset[model.PolicyProblem]
+) -> frozenset[model.PolicyProblem]:
     """Log each guest whose bandwidth cannot be measured, once.
 
     :param known: guests that were logged before.
@@ -38,8 +38,8 @@ def log_unmeasured(
 
 
 def log_overlaps(
-    report: reconciling.Report, known: frozenset[model.Problem]
-) -> frozenset[model.Problem]:
+    report: reconciling.ReconcileReport, known: frozenset[model.PolicyProblem]
+) -> frozenset[model.PolicyProblem]:
     """Log each guest whose reserved L3 cache ways another group uses, once.
 
     :param known: guests that were logged before.
@@ -54,7 +54,7 @@ def log_overlaps(
     return found
 
 
-def log_actions(report: reconciling.Report) -> None:
+def log_actions(report: reconciling.ReconcileReport) -> None:
     for action in report.actions:
         LOG.info('ghsched: changed the resctrl settings of this host '
                  '(%(action)s) because %(reason)s',

@@ -54,7 +54,7 @@ _NUMBER = re.compile(rb'[0-9]{1,20}')
 _DECIMAL = re.compile(rb'[0-9]{1,20}(\.[0-9]{1,20})?')
 
 
-class State(enum.IntEnum):
+class RateState(enum.IntEnum):
     """State of a measured bandwidth; a larger value is a worse state.
 
     OK means that the bandwidth is known. Any other state is the reason why it
@@ -82,8 +82,9 @@ class State(enum.IntEnum):
         return self.name.lower()
 
 
-_WORDS = {b'Unavailable': State.UNAVAILABLE, b'Unassigned': State.UNASSIGNED,
-          b'Error': State.ERROR}
+_WORDS = {b'Unavailable': RateState.UNAVAILABLE,
+          b'Unassigned': RateState.UNASSIGNED,
+          b'Error': RateState.ERROR}
 
 
 class Reading(NamedTuple):
@@ -94,7 +95,7 @@ class Reading(NamedTuple):
     :param when: seconds of a monotonic clock.
     """
 
-    state: State
+    state: RateState
     value: int
     when: float
 
@@ -107,12 +108,12 @@ class Figure(NamedTuple):
         known.
     """
 
-    state: State
+    state: RateState
     rate: float | None
 
 
-NOTHING = Figure(State.MISSING, None)
-ZERO = Figure(State.OK, 0.0)
+NOTHING = Figure(RateState.MISSING, None)
+ZERO = Figure(RateState.OK, 0.0)
 
 
 def parse_monitor_file(content: bytes, read_at: float) -> Reading:
@@ -127,8 +128,8 @@ def parse_monitor_file(content: bytes, read_at: float) -> Reading:
     if _NUMBER.fullmatch(content):
         value = int(content)
         if value < WRAP:
-            return Reading(State.OK, value, read_at)
-    return Reading(_WORDS.get(content, State.ERROR), 0, read_at)
+            return Reading(RateState.OK, value, read_at)
+    return Reading(_WORDS.get(content, RateState.ERROR), 0, read_at)
 
 
 def parse_core_energy(content: bytes) -> float | None:
@@ -158,18 +159,18 @@ def compute_bandwidths(before: Mapping[_Key, Reading],
 
 
 def _of_rate(reading: Reading) -> Figure:
-    if reading.state is not State.OK:
+    if reading.state is not RateState.OK:
         return Figure(reading.state, None)
-    return Figure(State.OK, float(reading.value * MB))
+    return Figure(RateState.OK, float(reading.value * MB))
 
 
 def _of_counter(before: Reading | None, now: Reading) -> Figure:
-    if now.state is State.IDLE:
+    if now.state is RateState.IDLE:
         return ZERO
-    if now.state is not State.OK:
+    if now.state is not RateState.OK:
         return Figure(now.state, None)
     # After a word the counter may have been reset without being lower.
-    if before is None or before.state is not State.OK:
+    if before is None or before.state is not RateState.OK:
         return _FIRST
     elapsed = now.when - before.when
     if elapsed <= 0:
@@ -178,10 +179,10 @@ def _of_counter(before: Reading | None, now: Reading) -> Figure:
     if moved < 0:
         moved += WRAP
     rate = moved / elapsed
-    return _FIRST if rate > LIMIT else Figure(State.OK, rate)
+    return _FIRST if rate > LIMIT else Figure(RateState.OK, rate)
 
 
-_FIRST = Figure(State.FIRST, None)
+_FIRST = Figure(RateState.FIRST, None)
 
 
 def sum_bandwidths(figures: Iterable[Figure]) -> Figure:

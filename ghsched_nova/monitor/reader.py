@@ -71,7 +71,7 @@ class MonitorReadings:
 
     host: topology.MonitoredHost
     files: tuple[topology.MonitorFile, ...]
-    groups: tuple[view.Group, ...]
+    groups: tuple[view.MonitoredGroup, ...]
     readings: Mapping[Key, rates.Reading]
     occupancy: Mapping[tuple[str, int, topology.MonitorFile],
                        rates.Reading] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Reader:
                      _reading(f'{path}/{place.path}', self._clock)
                      for place in files}
             if group.name and found and all(
-                    reading.state is rates.State.MISSING
+                    reading.state is rates.RateState.MISSING
                     for reading in found.values()):
                 continue        # the group was removed
             groups.append(group)
@@ -186,15 +186,16 @@ class Reader:
         """
         self._counted = frozenset(
             key for key, reading in readings.items()
-            if reading.state is rates.State.OK or key in self._counted)
+            if reading.state is rates.RateState.OK or key in self._counted)
         return {
-            key: reading._replace(state=rates.State.IDLE)
-            if (reading.state is rates.State.UNAVAILABLE
+            key: reading._replace(state=rates.RateState.IDLE)
+            if (reading.state is rates.RateState.UNAVAILABLE
                 and key not in self._counted) else reading
             for key, reading in readings.items()}
 
     def _read_core_energy(
-        self, host: topology.MonitoredHost, groups: Sequence[view.Group]
+        self, host: topology.MonitoredHost,
+        groups: Sequence[view.MonitoredGroup]
     ) -> dict[Key, float]:
         """Read the energy in joules that processor cores used for each group.
 
@@ -252,7 +253,7 @@ def _sum_cache_bytes_by_nodes(
     for (name, number, cache), reading in occupancy.items():
         of_group = found.setdefault((name, number), {})
         of_group[cache.nodes] = of_group.get(cache.nodes, 0) + reading.value
-        if reading.state is not rates.State.OK:
+        if reading.state is not rates.RateState.OK:
             unknown.add((name, number, cache.nodes))
     for name, number, nodes in unknown:
         del found[name, number][nodes]
@@ -260,7 +261,7 @@ def _sum_cache_bytes_by_nodes(
 
 
 def _sum_bandwidth_by_nodes(
-    group: view.Group,
+    group: view.MonitoredGroup,
     files: Sequence[topology.MonitorFile],
     figures: Mapping[Key, rates.Figure],
 ) -> dict[topology.Nodes, rates.Figure]:
@@ -282,29 +283,32 @@ def _sum_bandwidth_by_nodes(
 # -- files --------------------------------------------------------------------
 
 
-def _list_resctrl_groups(resctrl_path: str) -> list[tuple[view.Group, str]]:
+def _list_resctrl_groups(resctrl_path: str
+                         ) -> list[tuple[view.MonitoredGroup, str]]:
     """Return all resctrl groups: control groups and monitoring groups.
 
     :param resctrl_path: mount point of resctrl.
     :returns: each group with the path of its directory.
     """
     found = _with_monitors(
-        view.Group('', 0, True, '', _lines(resctrl_path)), resctrl_path)
+        view.MonitoredGroup('', 0, True, '', _lines(resctrl_path)),
+        resctrl_path)
     for name, number in _directories(resctrl_path):
         if name not in naming.NOT_GROUPS:
             path = f'{resctrl_path}/{name}'
             found += _with_monitors(
-                view.Group(name, number, True, '', _lines(path)), path)
+                view.MonitoredGroup(name, number, True, '', _lines(path)),
+                path)
     return found
 
 
-def _with_monitors(group: view.Group,
-                   path: str) -> list[tuple[view.Group, str]]:
+def _with_monitors(group: view.MonitoredGroup,
+                   path: str) -> list[tuple[view.MonitoredGroup, str]]:
     found = [(group, path)]
     for name, number in _directories(f'{path}/mon_groups'):
         below = f'mon_groups/{name}'
         full = f'{group.name}/{below}' if group.name else below
-        found.append((view.Group(full, number, False, group.name),
+        found.append((view.MonitoredGroup(full, number, False, group.name),
                       f'{path}/{below}'))
     return found
 
@@ -339,9 +343,9 @@ def _reading(path: str, clock: Clock) -> rates.Reading:
     try:
         text = _content(path, _LONGEST)
     except (FileNotFoundError, NotADirectoryError):
-        return rates.Reading(rates.State.MISSING, 0, clock())
+        return rates.Reading(rates.RateState.MISSING, 0, clock())
     except OSError:
-        return rates.Reading(rates.State.ERROR, 0, clock())
+        return rates.Reading(rates.RateState.ERROR, 0, clock())
     return rates.parse_monitor_file(text, clock())
 
 

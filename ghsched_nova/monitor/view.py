@@ -42,7 +42,7 @@ from ghsched_placement.flavor.vcpu_classes import VcpuClass
 
 
 @dataclass(frozen=True)
-class Group:
+class MonitoredGroup:
     """Resctrl group.
 
     :param name: path below the root; empty for the root group.
@@ -74,7 +74,7 @@ class GroupUsage:
         values are left out.
     """
 
-    group: Group
+    group: MonitoredGroup
     used: Mapping[topology.Nodes, rates.Figure]
     cached: Mapping[topology.Nodes, int] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class MonitoredGuest:
 
 
 @dataclass(frozen=True)
-class GuestNode:
+class GuestNodeBandwidth:
     """Requested, effective and used bandwidth of a guest on a host NUMA node.
 
     :param cached: bytes of the guest in the L3 caches; None if unknown.
@@ -159,8 +159,8 @@ class ClassUsage:
     """
 
     vcpu_class: VcpuClass
-    nodes: tuple[GuestNode, ...]
-    control_groups: tuple[Group, ...] = ()
+    nodes: tuple[GuestNodeBandwidth, ...]
+    control_groups: tuple[MonitoredGroup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,9 @@ class GuestUsage:
 
     guest: MonitoredGuest
     groups: tuple[str, ...]
-    nodes: tuple[GuestNode, ...]
+    nodes: tuple[GuestNodeBandwidth, ...]
     used: rates.Figure
-    control_groups: tuple[Group, ...] = ()
+    control_groups: tuple[MonitoredGroup, ...] = ()
     classes: tuple[ClassUsage, ...] = ()
 
 
@@ -243,7 +243,8 @@ class GuestIndex:
     by_uuid: Mapping[str, MonitoredGuest] = field(default_factory=dict)
     by_domain: Mapping[int, MonitoredGuest] = field(default_factory=dict)
 
-    def find_guest_of_group(self, group: Group) -> MonitoredGuest | None:
+    def find_guest_of_group(self, group: MonitoredGroup
+                            ) -> MonitoredGuest | None:
         """Find the guest to which a resctrl group belongs, by group name.
 
         If libvirt did not list the guest, a guest is made from the group's
@@ -408,7 +409,7 @@ def _make_node_rows(limit_cache: effective_limits.LimitCache,
                     groups: Sequence[GroupUsage],
                     held: Sequence[GroupUsage],
                     asked: Mapping[int, policies.NodePolicy]
-                    ) -> tuple[GuestNode, ...]:
+                    ) -> tuple[GuestNodeBandwidth, ...]:
     """Return requested, allowed and used bandwidth on each host NUMA node.
 
     :param groups: groups in which the bandwidth is measured.
@@ -426,15 +427,16 @@ def _make_node_rows(limit_cache: effective_limits.LimitCache,
         limits = effective_limits.select_strictest_limits(
             limit_cache.find_effective_limits(one.group.lines, nodes, asked)
             for one in held if one.group.lines is not None)
-        row = GuestNode(nodes, wanted[0] if wanted else None, limits,
-                        _figure(measured, nodes), _cached(measured, nodes))
+        row = GuestNodeBandwidth(nodes, wanted[0] if wanted else None, limits,
+                                 _figure(measured, nodes),
+                                 _cached(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
     return tuple(rows)
 
 
 def list_shared_groups(
-    guest: MonitoredGuest, groups: Iterable[Group]
+    guest: MonitoredGuest, groups: Iterable[MonitoredGroup]
 ) -> tuple[str, ...]:
     """Return the control groups that a guest shares with other guests.
 

@@ -80,11 +80,12 @@ class Executor:
     files: fs.Files
     root: Path
     done: list[model.Action] = field(default_factory=list)
-    problems: list[model.Problem] = field(default_factory=list)
+    problems: list[model.PolicyProblem] = field(default_factory=list)
     failed: set[tuple[str, str]] = field(default_factory=set)
     created: set[str] = field(default_factory=set)
     populated: set[str] = field(default_factory=set)
-    unavailable: dict[str, list[model.Problem]] = field(default_factory=dict)
+    unavailable: dict[str,
+                      list[model.PolicyProblem]] = field(default_factory=dict)
     wait_budget: float = _BUSY_TIMEOUT
     retries: int = _RETRIES
 
@@ -100,7 +101,7 @@ class Executor:
         for group in sorted(self.created - self.populated):
             self._remove_incomplete_group(group)
 
-    def has_failed_dependency(self, entry: model.Action | model.Problem
+    def has_failed_dependency(self, entry: model.Action | model.PolicyProblem
                               ) -> bool:
         """Whether a planned action depends on an action that has failed.
 

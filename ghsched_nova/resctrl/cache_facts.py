@@ -50,7 +50,7 @@ Mask = Annotated[int, bounds.Range(1, 2 ** 32 - 1)]
 
 
 @dataclass(frozen=True)
-class Cache:
+class CacheWays:
     """Ways of a host's L3 caches, and those that guests can reserve.
 
     All sets of ways are bit masks, which apply to each L3 cache of the host.
@@ -113,7 +113,7 @@ class Cache:
 
 def read_caches(
     info: Mapping[str, str], root: schemata.Schemata, sysfs: Path, shared: int
-) -> tuple[Cache | None, tuple[str, ...]]:
+) -> tuple[CacheWays | None, tuple[str, ...]]:
     """Return the L3 caches of a host, with the ways that guests can reserve.
 
     A way is a part of a cache that can be allocated to a control group.
@@ -149,7 +149,7 @@ def read_caches(
         if not by_node:
             return None, ('guests cannot reserve L3 ways: no host NUMA node '
                           'has L3 caches of its own',)
-        return Cache(lines, mask, region, least, by_node, exclusive), ()
+        return CacheWays(lines, mask, region, least, by_node, exclusive), ()
     return None, ()
 
 

@@ -140,7 +140,7 @@ def add_counter_assignments(
                for group in sorted(measured)}
     return replace(
         plan, actions=(*plan.actions, *assigner.yield_actions(measured)),
-        unmeasured=tuple(model.Problem(
+        unmeasured=tuple(model.PolicyProblem(
             measured[group].domain.uuid, group,
             'no counter of bandwidth is left in domain '
             + ', '.join(map(str, domains)))

@@ -24,7 +24,7 @@ from dataclasses import replace
 from ghsched_nova.resctrl import described
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.dialects import Dialect
-from ghsched_nova.resctrl.dialects import Evidence
+from ghsched_nova.resctrl.dialects import DialectEvidence
 from ghsched_nova.resctrl.dialects import Info
 from ghsched_nova.resctrl.knobs import Knob
 from ghsched_nova.resctrl.knobs import PERCENT_WHOLE
@@ -253,7 +253,7 @@ def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
     return replace(dialect, knobs=tuple(map(measured, dialect.knobs)))
 
 
-def _explain_wrong_files(evidence: Evidence, info: Info) -> str | None:
+def _explain_wrong_files(evidence: DialectEvidence, info: Info) -> str | None:
     for file in evidence.files:
         if file not in info:
             return f'there is no info/{file}'
@@ -266,7 +266,8 @@ def _explain_wrong_files(evidence: Evidence, info: Info) -> str | None:
     return None
 
 
-def _explain_missing_throttle(evidence: Evidence, info: Info) -> str | None:
+def _explain_missing_throttle(evidence: DialectEvidence, info: Info
+                              ) -> str | None:
     if not evidence.throttled or 'MB/thread_throttle_mode' in info:
         return None
     step = _read_granularity(info)
@@ -281,7 +282,7 @@ def _explain_missing_throttle(evidence: Evidence, info: Info) -> str | None:
 
 
 def _explain_missing_evidence(
-    evidence: Evidence, info: Info, root: schemata.Schemata
+    evidence: DialectEvidence, info: Info, root: schemata.Schemata
 ) -> str | None:
     lines, files = evidence.any_line, evidence.any_file
     if not lines and not files:
@@ -295,7 +296,7 @@ def _explain_missing_evidence(
 
 
 def _explain_wrong_group_files(
-    evidence: Evidence, root: schemata.Schemata, files: Set[str]
+    evidence: DialectEvidence, root: schemata.Schemata, files: Set[str]
 ) -> str | None:
     if evidence.no_group_file and evidence.no_group_file in files:
         return f'the root group has a file {evidence.no_group_file}'
@@ -307,7 +308,7 @@ def _explain_wrong_group_files(
             'above 100')
 
 
-def _explain_padding(evidence: Evidence, root: schemata.Schemata
+def _explain_padding(evidence: DialectEvidence, root: schemata.Schemata
                      ) -> str | None:
     line = root.line('MB') if evidence.unpadded else None
     if line is not None and any(

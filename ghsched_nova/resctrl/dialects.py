@@ -90,7 +90,7 @@ class Monitor:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class DialectEvidence:
     """Files and schemata lines of the kernel that identify a dialect.
 
     A host must meet all of the conditions.
@@ -162,7 +162,7 @@ class Dialect:
     domain_kind: DomainKind
     monitor: Monitor | None
     hardlimit_fixed: bool | None
-    evidence: Evidence = Evidence()
+    evidence: DialectEvidence = DialectEvidence()
     unit: Unit = PERCENT
     passive: tuple[str, ...] = ()
     libvirt: bool = True
@@ -253,8 +253,8 @@ OPENEULER_66 = Dialect(
     hardlimit_fixed=None,
     # The lines beside MB are openEuler's. OLK-5.10 has them too, but other
     # monitor files, and it alone has a file "features".
-    evidence=Evidence(no_files=('MB/features',),
-                      any_line=('MBHDL', 'MBPRI', 'MBMIN')),
+    evidence=DialectEvidence(no_files=('MB/features',),
+                             any_line=('MBHDL', 'MBPRI', 'MBMIN')),
     devices=True,
 )
 
@@ -279,8 +279,9 @@ OPENEULER_510 = Dialect(
     monitor=Monitor('MB_MON', 'mon_MB_', '', 'rate_mb'),
     # What a cap is without the mount option mbHdl is not documented.
     hardlimit_fixed=None,
-    evidence=Evidence(files=('MB/features',),
-                      no_files=('MB_MON/mon_features', 'MB/delay_linear')),
+    evidence=DialectEvidence(files=('MB/features',),
+                             no_files=('MB_MON/mon_features',
+                                       'MB/delay_linear')),
     # A bit map of portions, which is full unless somebody wrote to it.
     passive=('MBPBM',),
     # rmid_alloc() takes all ids from one bit map.
@@ -312,8 +313,8 @@ INTEL = Dialect(
     # throttle mode is defined, which is on Intel alone, since Linux 5.12.
     # Before, the steps are evidence: those of all processors so far (10 and
     # 10) are those of no binary fraction.
-    evidence=Evidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
-                      throttled=True, no_group_file='mba_MBps_event'),
+    evidence=DialectEvidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
+                             throttled=True, no_group_file='mba_MBps_event'),
     # Documentation/filesystems/resctrl.rst, "Memory bandwidth Allocation":
     # the control is per core, at the link to the L3 cache.
     per_core=True,
@@ -334,8 +335,8 @@ INTEL_MBPS = Dialect(
     hardlimit_fixed=True,
     # Older kernels lack the file. There a cap above 100 is evidence, and a
     # fresh root group has one.
-    evidence=Evidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
-                      throttled=True, group_file='mba_MBps_event'),
+    evidence=DialectEvidence(files=('MB/delay_linear',), no_files=_NOT_INTEL,
+                             throttled=True, group_file='mba_MBps_event'),
     unit=MIB,
     # Before 10.8 libvirt refuses values above 100.
     libvirt=False,
@@ -355,7 +356,7 @@ AMD = Dialect(
     hardlimit_fixed=True,
     # __rdt_get_mem_config_amd(): no delay, so delay_linear is 0 (the kernel
     # refuses it on Intel), no throttle mode, and any value from 0 on.
-    evidence=Evidence(
+    evidence=DialectEvidence(
         files=('MB/delay_linear', 'MB/min_bandwidth', 'MB/bandwidth_gran'),
         no_files=('MB/thread_throttle_mode',),
         content=(('MB/delay_linear', '0'), ('MB/min_bandwidth', '0'),
@@ -379,7 +380,7 @@ MPAM = Dialect(
     hardlimit_fixed=None,
     # mpam_resctrl_control_init(): linear, no throttle mode, sparse masks.
     # The steps are evidence against the rest: no Intel processor has them.
-    evidence=Evidence(
+    evidence=DialectEvidence(
         files=('MB/delay_linear',),
         no_files=('MB/thread_throttle_mode', 'MB/features', 'MB/max_lim',
                   'MB_MON/mon_features'),
@@ -404,7 +405,7 @@ NVIDIA = Dialect(
     # Without MB_HLIM info/MB/max_lim is not 0: the hardware has no choice,
     # and the kernel's documentation does not say which it has made.
     hardlimit_fixed=None,
-    evidence=Evidence(
+    evidence=DialectEvidence(
         files=('MB/delay_linear',),
         no_files=('MB/thread_throttle_mode', 'MB/features'),
         content=(('MB/delay_linear', '1'),),

@@ -26,7 +26,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl.model import Action
 from ghsched_nova.resctrl.model import Domain
 from ghsched_nova.resctrl.model import Group
-from ghsched_nova.resctrl.model import Problem
+from ghsched_nova.resctrl.model import PolicyProblem
 from ghsched_nova.resctrl.model import ResctrlGuest
 from ghsched_nova.resctrl import naming
 from ghsched_placement.base import cpulist
@@ -49,7 +49,7 @@ def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
         )
     ]
     taken = members.keys() | {action.group for action in actions}
-    problems: list[Problem] = []
+    problems: list[PolicyProblem] = []
     # Those that were promised something first: there may not be a group for
     # each.
     for name, guests in sorted(members.items(), key=_rank_group):
@@ -178,7 +178,7 @@ def _explain_leaked_libvirt_group(name: str, group: Group,
 
 def _plan_group(name: str, guests: Sequence[ResctrlGuest],
                 actual: model.Actual,
-                wanted: model.Wanted) -> Iterator[Action | Problem]:
+                wanted: model.Wanted) -> Iterator[Action | PolicyProblem]:
     """Yield the changes that create or correct a guest's resctrl group.
 
     A problem is yielded for each guest whose policy cannot be enforced.
@@ -190,20 +190,20 @@ def _plan_group(name: str, guests: Sequence[ResctrlGuest],
     missing = [_describe_missing_vcpus(guest, actual) for guest in guests]
     group = actual.groups.get(name)
     if group is None and all(missing):
-        yield from (Problem(uuid, name, 'the control group is not there, and '
-                                        + text)
+        yield from (PolicyProblem(uuid, name, 'the control group is not '
+                                  'there, and ' + text)
                     for uuid, text in zip(uuids, missing, strict=True))
         return
     try:
         yield from _plan_values(guests[0], name, group, wanted)
     except errors.PolicyRefused as error:
-        yield from (Problem(uuid, name, error.reason) for uuid in uuids)
+        yield from (PolicyProblem(uuid, name, error.reason) for uuid in uuids)
         return
     for guest, text in zip(guests, missing, strict=True):
         yield from _move_threads(guest, name, (group or Group()).tasks, actual,
                                  wanted.all_threads)
         if text:
-            yield Problem(guest.domain.uuid, name, text)
+            yield PolicyProblem(guest.domain.uuid, name, text)
 
 
 def _find_vcpu_threads(guest: ResctrlGuest, actual: model.Actual
@@ -340,7 +340,7 @@ def _release_vcpus_without_group(actual: model.Actual, wanted: model.Wanted
 
 def _find_foreign_vcpus(guests: Sequence[ResctrlGuest], name: str,
                         actual: model.Actual,
-                        guest_tids: Set[int]) -> Iterator[Problem]:
+                        guest_tids: Set[int]) -> Iterator[PolicyProblem]:
     """Yield problems if a guest's control group has vCPUs of other guests.
 
     One problem is yielded for each guest of the group.
@@ -354,9 +354,9 @@ def _find_foreign_vcpus(guests: Sequence[ResctrlGuest], name: str,
     strange = group.vcpu_threads - guest_tids if group else None
     if strange:
         for guest in guests:
-            yield Problem(guest.domain.uuid, name,
-                          'threads of vCPUs of another guest are in it: '
-                          + ', '.join(map(str, sorted(strange))))
+            yield PolicyProblem(guest.domain.uuid, name,
+                                'threads of vCPUs of another guest are in it: '
+                                + ', '.join(map(str, sorted(strange))))
 
 
 # -- measuring guests that share ----------------------------------------------

@@ -42,7 +42,7 @@ from typing import Literal
 
 from ghsched_nova.base import bounds
 from ghsched_nova.base import qemu
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl.schemata import Number
@@ -205,7 +205,7 @@ class Wanted:
     writes: differences.Writes = field(default_factory=dict)
     staged: bool = False
     bounded: differences.Others = field(default_factory=dict)
-    cache: Annotated[Cache, bounds.Is(
+    cache: Annotated[CacheWays, bounds.Is(
         lambda cache: cache.is_consistent, 'a cache')] | None = None
 
     @property
@@ -341,7 +341,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PolicyProblem:
     """Reason why a guest's policy is not enforced.
 
     :param guest: UUID of the guest; empty if the problem concerns no guest or
@@ -375,11 +375,11 @@ class Plan:
     """
 
     actions: tuple[Action, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
     foreign: tuple[str, ...] = ()
-    unmeasured: tuple[Problem, ...] = ()
-    internal_overlaps: tuple[Problem, ...] = ()
-    overlaps: tuple[Problem, ...] = ()
+    unmeasured: tuple[PolicyProblem, ...] = ()
+    internal_overlaps: tuple[PolicyProblem, ...] = ()
+    overlaps: tuple[PolicyProblem, ...] = ()
 
 
 # -- names --------------------------------------------------------------------
@@ -460,7 +460,7 @@ def get_monitoring_group_path(group: str, uuid: str) -> str:
 
 
 def make_problems(action: Action, members: Members,
-                  reason: str) -> list[Problem]:
+                  reason: str) -> list[PolicyProblem]:
     """Return a problem for each guest that a change of resctrl concerns.
 
     A change for no certain guest concerns all guests of its group. The list is
@@ -474,4 +474,5 @@ def make_problems(action: Action, members: Members,
         return []
     uuids = [action.guest] if action.guest else [
         guest.domain.uuid for guest in members.get(action.group, ())]
-    return [Problem(uuid, action.group, reason) for uuid in uuids or ['']]
+    return [PolicyProblem(uuid, action.group,
+                          reason) for uuid in uuids or ['']]

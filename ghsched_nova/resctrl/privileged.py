@@ -43,7 +43,7 @@ _PATH = bounds.Text(r'/[^\x00]*', 4095)
 _Root = Annotated[str, _PATH, configured_paths.check_root]
 _RunPath = Annotated[str, _PATH, functools.partial(
     configured_paths.check_path, 'libvirt_run_path')]
-_REPORT = bounds.Codec(reconciling.Report, bounded=False)
+_REPORT = bounds.Codec(reconciling.ReconcileReport, bounded=False)
 
 
 def remove_own_group(root: Path, uuid: str) -> bool:
@@ -62,7 +62,7 @@ def remove_own_group(root: Path, uuid: str) -> bool:
 
 
 def reconcile(root: Path, run_path: Path,
-              wanted: model.Wanted) -> reconciling.Report:
+              wanted: model.Wanted) -> reconciling.ReconcileReport:
     """Bring the host's resctrl groups to the desired state, as root.
 
     :param run_path: directory with libvirt's PID files.
@@ -75,7 +75,7 @@ def reconcile(root: Path, run_path: Path,
     except privsep.HelperTimeout as error:
         raise fs.GroupError(f'{error}; retrying in the next periodic '
                             'task') from None
-    report: reconciling.Report = _REPORT.unpack(packed)
+    report: reconciling.ReconcileReport = _REPORT.unpack(packed)
     return report
 
 

@@ -16,7 +16,7 @@
 While it holds the lock that libvirt takes, too, a reconciliation reads the
 actual state, plans the changes, applies them, and checks the state again. This
 second survey reads only the groups that the changes concern. Each guest whose
-policy is not enforced afterwards has a :class:`model.Problem`.
+policy is not enforced afterwards has a :class:`model.PolicyProblem`.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ _REMOVE = 'remove group'
 
 
 @dataclass(frozen=True)
-class Report:
+class ReconcileReport:
     """Result of a reconciliation of resctrl, or of its preview.
 
     :param actions: changes that were made, or would be made, in order.
@@ -55,10 +55,10 @@ class Report:
     """
 
     actions: tuple[model.Action, ...] = ()
-    problems: tuple[model.Problem, ...] = ()
+    problems: tuple[model.PolicyProblem, ...] = ()
     foreign: tuple[str, ...] = ()
-    unmeasured: tuple[model.Problem, ...] = ()
-    overlaps: tuple[model.Problem, ...] = ()
+    unmeasured: tuple[model.PolicyProblem, ...] = ()
+    overlaps: tuple[model.PolicyProblem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class HostPaths:
 
 
 def preview_reconciliation(paths: HostPaths, wanted: model.Wanted,
-                           files: fs.Files | None = None) -> Report:
+                           files: fs.Files | None = None) -> ReconcileReport:
     """Return what a reconciliation of resctrl would change; change nothing.
 
     :param paths: paths of resctrl, of libvirt's run directory and of procfs.
@@ -93,12 +93,13 @@ def preview_reconciliation(paths: HostPaths, wanted: model.Wanted,
             files, paths.root, wanted, paths.run_path, paths.proc)
         plan = planning.make_plan(actual, wanted)
         actions = _keep_kernel_groups(files, paths.root, plan.actions)
-    return Report(tuple(actions), plan.problems, plan.foreign, plan.unmeasured,
-                  plan.overlaps)
+    return ReconcileReport(tuple(actions), plan.problems, plan.foreign,
+                           plan.unmeasured,
+                           plan.overlaps)
 
 
 def reconcile(paths: HostPaths, wanted: model.Wanted,
-              files: fs.Files | None = None) -> Report:
+              files: fs.Files | None = None) -> ReconcileReport:
     """Bring the guests' resctrl groups to the desired state.
 
     Groups, schemata values and the threads in groups are corrected. An error
@@ -125,7 +126,7 @@ def reconcile(paths: HostPaths, wanted: model.Wanted,
             rounds -= 1
             work.apply_actions(left, actual.members)
             known = unchanged.select_unchanged_state(actual, left)
-    return Report(tuple(work.done), (
+    return ReconcileReport(tuple(work.done), (
         *work.problems,
         *(problem for problem in plan.problems
           if not work.has_failed_dependency(problem)),

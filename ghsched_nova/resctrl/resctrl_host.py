@@ -145,7 +145,7 @@ class ResctrlHost:
     no_cap: int = 100
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     counters: Mapping[int, int] = field(default_factory=dict)
-    cache: cache_facts.Cache | None = None
+    cache: cache_facts.CacheWays | None = None
     l3_way_count: int = 0
     burst_ratio: float = BURST_RATIO
     scales: Mapping[str, rounding.SettablePercentages] = field(

@@ -176,7 +176,7 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
 
 def make_vf_request_groups(spec: shared.RequestSpec,
                            policy: policies.GuestPolicy,
-                           option: VfQueryOption) -> list[request.Devices]:
+                           option: VfQueryOption) -> list[request.PciRequest]:
     """Return the request groups of the VFs that a policy asks for.
 
     nova-scheduler asks Placement for one allocation for each group.
@@ -199,7 +199,7 @@ def make_vf_request_groups(spec: shared.RequestSpec,
 
 def _make_vf_request_group(spec: shared.RequestSpec, need: policies.Vfs,
                            pci_request: Any,
-                           option: VfQueryOption) -> request.Devices:
+                           option: VfQueryOption) -> request.PciRequest:
     first = names.make_vf_suffix(pci_request.request_id, 0)
     groups = (spec.requested_resources
               if 'requested_resources' in spec else None) or ()
@@ -211,7 +211,7 @@ def _make_vf_request_group(spec: shared.RequestSpec, need: policies.Vfs,
             'nova-api, nova-conductor and nova-scheduler need '
             '[filter_scheduler]pci_in_placement')
     (resource_class,) = group.resources
-    return request.Devices(
+    return request.PciRequest(
         guest_node=need.guest_node, request_id=pci_request.request_id,
         resource_class=resource_class,
         sizes=option.sizes.get((need.guest_node, need.alias),

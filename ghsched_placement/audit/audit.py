@@ -162,7 +162,7 @@ def _check_providers(host: capacity.HostInventory) -> Iterator[Finding]:
                 '(/sys/bus/pci/devices/*/numa_node)?')
 
 
-def _check_node(host: capacity.HostInventory, node: capacity.Node,
+def _check_node(host: capacity.HostInventory, node: capacity.NodeInventory,
                 controls: bool) -> Iterator[Finding]:
     if node.number is None:
         yield Finding(
@@ -390,7 +390,7 @@ def _count_vfs_by_node(host: capacity.HostInventory, policy: GuestPolicy,
     return have
 
 
-def _count_vfs(pfs: Iterable[capacity.Pf],
+def _count_vfs(pfs: Iterable[capacity.PfInventory],
                allocation: Mapping[str, Mapping[str, int]]) -> int:
     return sum(allocation.get(pf.uuid, {}).get(pf.resource_class, 0)
                for pf in pfs)

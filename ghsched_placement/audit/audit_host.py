@@ -65,7 +65,8 @@ def find_wrong_guest_limits(host: capacity.HostInventory, server: Server,
 
 
 def _describe_domain_difference(node_policy: NodePolicy,
-                                reported: diagnostics.GuestNode | None) -> str:
+                                reported: diagnostics.GuestNodeReport | None
+                                ) -> str:
     """Describe how a guest's libvirt domain differs from its flavor, as text.
 
     The text is empty if there is no difference, or if the host has not
@@ -84,9 +85,9 @@ def _describe_domain_difference(node_policy: NodePolicy,
             f'for {node_policy.minimum} % to {node_policy.maximum} %')
 
 
-def _describe_control_group_difference(node_policy: NodePolicy,
-                                       reported: diagnostics.GuestNode | None,
-                                       shared: bool) -> str:
+def _describe_control_group_difference(
+        node_policy: NodePolicy, reported: diagnostics.GuestNodeReport | None,
+        shared: bool) -> str:
     """Describe how a guest's control group differs from its flavor, as text.
 
     The text is empty if there is no difference, or if the host has not
@@ -144,7 +145,7 @@ def find_excess_guarantees(host: capacity.HostInventory,
 
 
 def yield_group_guarantees(
-        guests: Iterable[diagnostics.GuestNode]) -> Iterator[int]:
+        guests: Iterable[diagnostics.GuestNodeReport]) -> Iterator[int]:
     """Yield the percent of bandwidth that each control group guarantees.
 
     Several guests that share a control group yield one value.
@@ -164,7 +165,7 @@ def yield_group_guarantees(
 
 def find_leftover_domains_and_groups(host: capacity.HostInventory,
                                      servers: Iterable[Server],
-                                     reports: Iterable[diagnostics.Report]
+                                     reports: Iterable[diagnostics.GuestReport]
                                      ) -> Iterator[Finding]:
     """Yield findings for libvirt domains and control groups without a server.
 
@@ -192,7 +193,7 @@ def find_leftover_domains_and_groups(host: capacity.HostInventory,
 
 
 def find_malformed_reports(host: capacity.HostInventory,
-                           reports: Iterable[diagnostics.Report]
+                           reports: Iterable[diagnostics.GuestReport]
                            ) -> Iterator[Finding]:
     """Yield a finding if a host reports something that cannot be read.
 

@@ -34,7 +34,7 @@ LISTED_FOR_S = 5
 
 
 @dataclass(frozen=True)
-class GuestNode:
+class GuestNodeReport:
     """Bandwidth limits and traffic of a guest on a host NUMA node.
 
     A value is None if it is unknown.
@@ -103,7 +103,7 @@ class GuestNode:
 
 
 @dataclass(frozen=True)
-class HostNode:
+class HostNodeReport:
     """Bandwidth and bursts of a host NUMA node; a value is None if unknown.
 
     A burst is bandwidth above a guest's guarantee. The values on bursts are
@@ -140,7 +140,7 @@ class HostNode:
 
 
 @dataclass(frozen=True)
-class Report:
+class GuestReport:
     """Report of nova-compute about one guest, with the state of its host.
 
     :param guest: limits and traffic of the guest by host NUMA node.
@@ -164,8 +164,8 @@ class Report:
         cannot be read. nova-compute does not report this.
     """
 
-    guest: tuple[GuestNode, ...] = ()
-    host: tuple[HostNode, ...] = ()
+    guest: tuple[GuestNodeReport, ...] = ()
+    host: tuple[HostNodeReport, ...] = ()
     problem: str = ''
     not_held: str = ''
     domains: tuple[str, ...] | None = None
@@ -176,12 +176,12 @@ class Report:
     runs: bool = True
     malformed: tuple[str, ...] = ()
 
-    def get_limits_by_host_node(self) -> dict[int, GuestNode]:
+    def get_limits_by_host_node(self) -> dict[int, GuestNodeReport]:
         """Return the guest's limits and traffic by host NUMA node number."""
         return {node.host_node: node for node in self.guest}
 
 
-def to_diagnostics(report: Report) -> dict[str, Any]:
+def to_diagnostics(report: GuestReport) -> dict[str, Any]:
     """Convert nova-compute's report on a guest to Nova's server diagnostics.
 
     The report has the guest's bandwidth limits and its memory traffic.
@@ -191,7 +191,7 @@ def to_diagnostics(report: Report) -> dict[str, Any]:
     return {KEY: found}
 
 
-def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
+def from_diagnostics(diagnostics: Mapping[str, Any]) -> GuestReport | None:
     """Parse nova-compute's report on a guest from Nova's server diagnostics.
 
     The report has the guest's bandwidth limits and its memory traffic.
@@ -207,15 +207,16 @@ def from_diagnostics(diagnostics: Mapping[str, Any]) -> Report | None:
         return make_malformed_report([KEY])
 
 
-def make_malformed_report(keys: Iterable[str]) -> Report:
+def make_malformed_report(keys: Iterable[str]) -> GuestReport:
     """Return the report on a guest whose diagnostics cannot be read.
 
     :param keys: keys of the records that cannot be read.
     """
-    return Report(problem='its report is malformed', malformed=tuple(keys))
+    return GuestReport(problem='its report is malformed',
+                       malformed=tuple(keys))
 
 
-def _parse_report(found: Mapping[str, Any]) -> Report:
+def _parse_report(found: Mapping[str, Any]) -> GuestReport:
     """Parse nova-compute's report on a guest.
 
     :raises TypeError, ValueError: if a value has the wrong type, or is out of
@@ -228,10 +229,10 @@ def _parse_report(found: Mapping[str, Any]) -> Report:
     def parse_text(name: str) -> str:
         return wire.check_text(found.get(name) or '')
 
-    return Report(
-        tuple(GuestNode(**wire.check_fields(GuestNode, one))
+    return GuestReport(
+        tuple(GuestNodeReport(**wire.check_fields(GuestNodeReport, one))
               for one in wire.check_list(found.get('guest') or ())),
-        tuple(HostNode(**wire.check_fields(HostNode, one))
+        tuple(HostNodeReport(**wire.check_fields(HostNodeReport, one))
               for one in wire.check_list(found.get('host') or ())),
         parse_text('problem'), parse_text('not_held'),
         None if found.get('domains') is None else parse_texts('domains'),

@@ -62,8 +62,8 @@ class Server:
     :param absent: whether the server is ACTIVE, but its host reported that it
         has no running libvirt domain.
     :param not_held: reason why the host could not enforce the policy, see
-        :class:`diagnostics.Report`.
-    :param missing_devices: see :class:`diagnostics.Report`.
+        :class:`diagnostics.GuestReport`.
+    :param missing_devices: see :class:`diagnostics.GuestReport`.
     :param silent: reason why the host was asked but reported nothing about the
         server; empty otherwise.
     """
@@ -75,7 +75,7 @@ class Server:
     problem: str = ''
     nodes: tuple[int, ...] = ()
     moving: bool = False
-    effective: Mapping[int, diagnostics.GuestNode] | None = None
+    effective: Mapping[int, diagnostics.GuestNodeReport] | None = None
     running: bool = False
     active: bool = False
     locked: bool = False

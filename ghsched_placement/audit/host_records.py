@@ -29,7 +29,7 @@ _FORMATS: tuple[wire.RecordFormat, ...] = (
     node_capacity.FORMAT, *declared_records.RECORDS)
 
 
-def parse_report(fields: Mapping[str, Any]) -> diagnostics.Report | None:
+def parse_report(fields: Mapping[str, Any]) -> diagnostics.GuestReport | None:
     """Parse nova-compute's report on a guest from Nova's server diagnostics.
 
     The report names all records in the diagnostics that cannot be read.

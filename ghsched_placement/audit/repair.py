@@ -177,7 +177,7 @@ def plan_flavor_repair(host: capacity.HostInventory, server: Server,
 
 
 def _place_amounts(server: Server, amounts: Mapping[int, Mapping[str, int]],
-                   providers: Mapping[int, capacity.Node]
+                   providers: Mapping[int, capacity.NodeInventory]
                    ) -> dict[int, Mapping[str, int]] | None:
     """Return the amounts of a server by host NUMA node.
 

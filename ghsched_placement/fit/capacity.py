@@ -124,7 +124,7 @@ class InventoryUsage:
 _NO_STOCK = InventoryUsage(tree.make_inventory(0), 0)
 
 
-class Table(NamedTuple):
+class ResourceTable(NamedTuple):
     """Resources of a host, in the order of their amounts.
 
     :param classes: resource classes of the compute node, without control
@@ -139,7 +139,7 @@ class Table(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pf:
+class PfInventory:
     """Resource provider of a PF with its VFs, or of other PCI devices.
 
     :param address: PCI address of the PF.
@@ -155,7 +155,7 @@ class Pf:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeInventory:
     """Host NUMA node with its inventories and usages in Placement.
 
     :param number: number of the node; None if its provider was not created by
@@ -177,7 +177,7 @@ class Node:
     number: int | None
     uuid: str
     name: str
-    pfs: tuple[Pf, ...] = ()
+    pfs: tuple[PfInventory, ...] = ()
     traits: frozenset[str] = frozenset()
     room: NodeCapacity | None = None
     stocks: Mapping[str, InventoryUsage] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Node:
         return sum(pf.stock.free for pf in self.pfs
                    if pf.resource_class == resource_class)
 
-    def read_amounts(self, table: Table) -> model.Node:
+    def read_amounts(self, table: ResourceTable) -> model.Node:
         """Return the free amounts of this node, by position.
 
         They are those of :data:`NODE_CLASSES`, of
@@ -238,8 +238,8 @@ class HostInventory:
     """
 
     root: Provider
-    nodes: tuple[Node, ...]
-    elsewhere: tuple[Pf, ...] = ()
+    nodes: tuple[NodeInventory, ...]
+    elsewhere: tuple[PfInventory, ...] = ()
 
     @property
     def name(self) -> str:
@@ -257,7 +257,7 @@ class HostInventory:
         return self.root.get_inventory(names.RESCTRL_GROUP)
 
     @property
-    def pfs(self) -> tuple[Pf, ...]:
+    def pfs(self) -> tuple[PfInventory, ...]:
         return (*(pf for node in self.nodes for pf in node.pfs),
                 *self.elsewhere)
 
@@ -272,9 +272,9 @@ class HostInventory:
             if trait in self.root.traits))
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> ResourceTable:
         """Resources of the host, in the order of :attr:`amounts`."""
-        return Table(
+        return ResourceTable(
             tuple(sorted(self.root.inventories.keys()
                          - {names.RESCTRL_GROUP})),
             tuple(sorted({pf.resource_class for pf in self.pfs})),
@@ -303,7 +303,7 @@ class HostInventory:
             tuple(node.read_amounts(table) for node in self.nodes
                   if node.number is not None))
 
-    def get_largest_guarantee(self, node: Node) -> int:
+    def get_largest_guarantee(self, node: NodeInventory) -> int:
         """Return the largest bandwidth guarantee for one more guest on a node.
 
         It is a percentage of the node's bandwidth. It is 0 if the host has no
@@ -462,11 +462,11 @@ def build_described_host(providers: Sequence[Provider],
     :param providers: the compute node's own provider first.
     :param rooms: CPUs and memory by NUMA node. Nodes without a provider are
         nodes of the host as well.
-    :param unstated: as in :class:`Node`.
+    :param unstated: as in :class:`NodeInventory`.
     """
     host = _build_host(providers[0], providers)
     known = {node.number for node in host.nodes}
-    bare = (Node(number, '', f'{host.name}_NUMA{number}')
+    bare = (NodeInventory(number, '', f'{host.name}_NUMA{number}')
             for number in rooms if number not in known)
     return set_node_capacity(replace(host, nodes=tuple(
         replace(node, unstated=unstated) for node in sorted(
@@ -481,7 +481,7 @@ def _uses_ghsched(root: Provider, members: Iterable[Provider]) -> bool:
 def _build_host(root: Provider, members: Iterable[Provider]) -> HostInventory:
     of_nodes = [one for one in members
                 if names.NUMA_NODE_TRAIT in one.traits]
-    pfs: dict[str | None, list[Pf]] = {}
+    pfs: dict[str | None, list[PfInventory]] = {}
     for one in members:
         if one is not root and one not in of_nodes:
             pfs.setdefault(one.parent, []).extend(_build_pfs(one, root))
@@ -490,12 +490,13 @@ def _build_host(root: Provider, members: Iterable[Provider]) -> HostInventory:
                          tuple(pf for found in pfs.values() for pf in found))
 
 
-def _make_node_sort_key(node: Node) -> tuple[bool, int, str]:
+def _make_node_sort_key(node: NodeInventory) -> tuple[bool, int, str]:
     return node.number is None, node.number or 0, node.name
 
 
-def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
-    return Node(
+def _build_node(provider: Provider, root: Provider, pfs: list[PfInventory]
+                ) -> NodeInventory:
+    return NodeInventory(
         parse_numa_node_number(root.uuid, provider.uuid, provider.name),
         provider.uuid,
         provider.name, tuple(sorted(pfs, key=lambda pf: pf.address)),
@@ -505,7 +506,7 @@ def _build_node(provider: Provider, root: Provider, pfs: list[Pf]) -> Node:
                 if (stock := provider.get_inventory(name)) is not None})
 
 
-def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
+def _build_pfs(provider: Provider, root: Provider) -> list[PfInventory]:
     """Return the PFs that a resource provider stands for.
 
     There is one PF for each custom (CUSTOM_*) resource class of the provider.
@@ -517,5 +518,6 @@ def _build_pfs(provider: Provider, root: Provider) -> list[Pf]:
     for resource_class in sorted(provider.inventories):
         stock = provider.get_inventory(resource_class)
         if stock is not None and resource_class.startswith('CUSTOM_'):
-            found.append(Pf(address, provider.uuid, resource_class, stock))
+            found.append(PfInventory(address, provider.uuid, resource_class,
+                                     stock))
     return found

@@ -60,7 +60,7 @@ MORE_MAY_FIT = ('more guests may fit: their NUMA nodes differ, and the search '
 #: Arguments: the host node, the demand, the number of the guest node, and
 #: whether the guest must share the control group of other guests.
 FindShortages: TypeAlias = Callable[
-    [capacity.Node, GuestDemand, int, bool], Iterable[Lack]]
+    [capacity.NodeInventory, GuestDemand, int, bool], Iterable[Lack]]
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _must_share_control_group(host: capacity.HostInventory,
     return len(demand.policy.groups) > free
 
 
-def _can_share_control_group(node: capacity.Node, demand: GuestDemand,
+def _can_share_control_group(node: capacity.NodeInventory, demand: GuestDemand,
                              guest_node: int) -> bool:
     """Whether a host node has a control group that a guest node may share.
 
@@ -315,7 +315,7 @@ def _find_host_obstacles(host: capacity.HostInventory, demand: GuestDemand,
     guest_nodes: dict[tuple[str, str], list[int]] = {}
     first: dict[str, Lack] = {}
     for guest_node in range(demand.guest_nodes):
-        misfits: dict[str, list[capacity.Node]] = {}
+        misfits: dict[str, list[capacity.NodeInventory]] = {}
         for node in host.nodes:
             found = tuple(find_shortages(node, demand, guest_node,
                                          must_share))
@@ -334,7 +334,7 @@ def _find_host_obstacles(host: capacity.HostInventory, demand: GuestDemand,
             f'{_format_numbers(numbers)}: {text}'))
 
 
-def _format_nodes(nodes: Sequence[capacity.Node]) -> str:
+def _format_nodes(nodes: Sequence[capacity.NodeInventory]) -> str:
     """Return the end of "NUMA node" with the numbers of host nodes.
 
     The name of a provider is in place of a number that is not known.
@@ -351,7 +351,7 @@ def _format_numbers(numbers: Collection[int]) -> str:
             f'{cpulist.render_cpu_list(numbers)}')
 
 
-def find_node_shortages(node: capacity.Node, demand: GuestDemand,
+def find_node_shortages(node: capacity.NodeInventory, demand: GuestDemand,
                         guest_node: int,
                         must_share: bool = False) -> Iterator[Lack]:
     """Yield what a host NUMA node lacks for a guest NUMA node.
@@ -454,8 +454,8 @@ def _change_usage(host: capacity.HostInventory, demand: GuestDemand,
                                     sign) for node in host.nodes))
 
 
-def _change_node_usage(node: capacity.Node, demand: GuestDemand,
-                       guest_node: int, sign: int) -> capacity.Node:
+def _change_node_usage(node: capacity.NodeInventory, demand: GuestDemand,
+                       guest_node: int, sign: int) -> capacity.NodeInventory:
     amounts = demand.get_node_amounts(guest_node)
     room = node.room
     if room is not None and demand.needs:

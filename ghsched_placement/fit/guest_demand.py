@@ -137,7 +137,7 @@ class GuestDemand:
         return self._needs[key]
 
     @cached_property
-    def _needs(self) -> dict[tuple[capacity.Table, bool], model.Need]:
+    def _needs(self) -> dict[tuple[capacity.ResourceTable, bool], model.Need]:
         return {}
 
     def _read_need(self, host: capacity.HostInventory,
@@ -166,7 +166,7 @@ class GuestDemand:
         """Traits of host nodes on which a guest node can share a group."""
         return request.compute_sharing_traits(self.policy)
 
-    def _read_node_need(self, guest_node: int, table: capacity.Table,
+    def _read_node_need(self, guest_node: int, table: capacity.ResourceTable,
                         shares_group: bool) -> model.NodeNeed:
         amounts, vfs = (self.get_node_amounts(guest_node),
                         self.count_vfs(guest_node))
@@ -194,8 +194,8 @@ class GuestDemand:
                           *map(of_nodes.__getitem__, count.of_nodes)])
 
     @cached_property
-    def _names(self) -> dict[capacity.Table, tuple[Sequence[str],
-                                                   Sequence[str]]]:
+    def _names(self) -> dict[capacity.ResourceTable, tuple[Sequence[str],
+                                                           Sequence[str]]]:
         return {}
 
     def _name_resources(self, host: capacity.HostInventory

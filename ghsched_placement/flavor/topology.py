@@ -48,7 +48,7 @@ class TopologyError(ValueError):
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellShape:
     """vCPUs and memory of one guest NUMA node.
 
     :param vcpus: numbers of the vCPUs.
@@ -90,7 +90,7 @@ class GuestShape:
 
     vcpus: int
     memory_mb: int
-    cells: tuple[Cell, ...]
+    cells: tuple[CellShape, ...]
     pcpus: int
     shared: int
     dedicated: frozenset[int] = frozenset()
@@ -310,7 +310,7 @@ def _parse_page_size(extra_specs: Mapping[str, str]) -> PageSize:
     return size
 
 
-def _check_pages(cells: Sequence[Cell], size: PageSize) -> None:
+def _check_pages(cells: Sequence[CellShape], size: PageSize) -> None:
     for node, cell in enumerate(cells):
         if isinstance(size, int) and size and cell.memory_mb * 1024 % size:
             raise TopologyError(
@@ -333,7 +333,7 @@ def _parse_node_count(extra_specs: Mapping[str, str]) -> int:
 
 
 def _make_cells(nodes: int, vcpus: int, memory_mb: int,
-                extra_specs: Mapping[str, str]) -> tuple[Cell, ...]:
+                extra_specs: Mapping[str, str]) -> tuple[CellShape, ...]:
     cpus = _list_numbered_values('hw:numa_cpus', extra_specs)
     memory = _list_numbered_values('hw:numa_mem', extra_specs)
     if nodes == 0:
@@ -377,7 +377,7 @@ def _list_numbered_values(key: str,
 
 
 def _make_even_cells(nodes: int, vcpus: int,
-                     memory_mb: int) -> tuple[Cell, ...]:
+                     memory_mb: int) -> tuple[CellShape, ...]:
     for amount, what in ((vcpus, 'vCPUs'), (memory_mb, 'MB of RAM')):
         if amount % nodes:
             raise TopologyError(
@@ -385,12 +385,12 @@ def _make_even_cells(nodes: int, vcpus: int,
                 f'{nodes} guest NUMA nodes; set hw:numa_cpus.N and '
                 'hw:numa_mem.N')
     each = vcpus // nodes
-    return tuple(Cell(frozenset(range(node * each, (node + 1) * each)),
-                      memory_mb // nodes) for node in range(nodes))
+    return tuple(CellShape(frozenset(range(node * each, (node + 1) * each)),
+                           memory_mb // nodes) for node in range(nodes))
 
 
 def _make_manual_cells(vcpus: int, memory_mb: int, cpus: list[str],
-                       memory: list[str]) -> tuple[Cell, ...]:
+                       memory: list[str]) -> tuple[CellShape, ...]:
     cells = []
     left = frozenset(range(vcpus))
     for node, (cpu_text, memory_text) in enumerate(
@@ -405,7 +405,7 @@ def _make_manual_cells(vcpus: int, memory_mb: int, cpus: list[str],
         if not re.fullmatch('[0-9]{1,12}', memory_text):
             raise TopologyError(f'hw:numa_mem.{node}: {memory_text!r} is not '
                                 'a number of MB')
-        cells.append(Cell(mine, int(memory_text)))
+        cells.append(CellShape(mine, int(memory_text)))
     if left:
         raise TopologyError(
             f'hw:numa_cpus.N: vCPU {cpulist.render_cpu_list(left)} is '

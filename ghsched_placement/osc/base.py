@@ -37,7 +37,7 @@ SERVICE_ERRORS = (exceptions.CommandError, sdk_exceptions.SDKException,
                   ksa_exceptions.ClientException)
 
 
-class Refused(exceptions.CommandError):
+class CommandRefused(exceptions.CommandError):
     """Raised if a request of a command was refused, with the reason."""
 
 
@@ -75,7 +75,7 @@ class _ExitStatusMixin:
         except SERVICE_ERRORS as error:
             self.log.error('%s', format_error(error))
             self.log.debug('traceback of the error:', exc_info=True)
-            return (exits.FOUND if isinstance(error, Refused)
+            return (exits.FOUND if isinstance(error, CommandRefused)
                     else exits.COULD_NOT)
 
 

@@ -97,14 +97,15 @@ def list_node_rows(host: capacity.HostInventory) -> Iterator[tuple[Any, ...]]:
                (6 + len(node_classes.COLUMNS)))
 
 
-def _get_burst_figures(node: capacity.Node) -> tuple[int | None, ...]:
+def _get_burst_figures(node: capacity.NodeInventory) -> tuple[int | None, ...]:
     stock = node.bursts
     if stock is None:
         return (None,) * 3
     return stock.total, stock.used, stock.free
 
 
-def _get_free_cpus_and_memory(node: capacity.Node) -> tuple[int | None, ...]:
+def _get_free_cpus_and_memory(node: capacity.NodeInventory
+                              ) -> tuple[int | None, ...]:
     room = node.room
     if room is None:
         return (None,) * 3
@@ -112,7 +113,8 @@ def _get_free_cpus_and_memory(node: capacity.Node) -> tuple[int | None, ...]:
         room.vcpus_free, room.dedicated_free, room.memory_free))
 
 
-def make_vf_report(pfs: Iterable[capacity.Pf]) -> list[dict[str, Any]]:
+def make_vf_report(pfs: Iterable[capacity.PfInventory]
+                   ) -> list[dict[str, Any]]:
     """Return how many VFs each PF has in total, in use and free, for JSON."""
     return [{'pf': pf.address, 'resource_class': pf.resource_class,
              'total': pf.stock.total, 'used': pf.stock.used,

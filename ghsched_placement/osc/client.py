@@ -139,7 +139,8 @@ class Client(nova_reader.NovaReader):
                 'ghsched (see "Change a guest that runs" in the manual)'
                 f'{advice}')
         if response.status_code < 500 and ours:
-            raise base.Refused(f'refused: {http.get_error_message(response)}')
+            raise base.CommandRefused(
+                f'refused: {http.get_error_message(response)}')
         raise exceptions.CommandError(
             f'nova-api: HTTP {response.status_code} '
             f'{http.get_error_message(response)}')

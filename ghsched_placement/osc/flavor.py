@@ -295,9 +295,9 @@ def merge_image_properties(extra_specs: Mapping[str, str],
         auto_nodes.refuse_auto_with_fixed_node_count(found)
         return found
     except images.ImageError as error:
-        raise base.Refused(f'the image: {error}') from None
+        raise base.CommandRefused(f'the image: {error}') from None
     except policies.PolicyError as error:
-        raise base.Refused(f'the flavor: {error}') from None
+        raise base.CommandRefused(f'the flavor: {error}') from None
 
 
 def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
@@ -311,18 +311,18 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
     try:
         guest = topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
     except topology.TopologyError as error:
-        raise base.Refused(f'the flavor: {error}') from None
+        raise base.CommandRefused(f'the flavor: {error}') from None
     problems = flavor_errors.find_all_flavor_errors(
         extra_specs, len(guest.cells), size.vcpus)
     if problems:
-        raise base.Refused('\n'.join(
+        raise base.CommandRefused('\n'.join(
             f'the flavor: {problem}' for problem in problems))
     policy = policies.parse_policy(extra_specs, len(guest.cells), size.vcpus
                                    ) or policies.GuestPolicy()
     try:
         request.check_combination_count(policy)
     except policies.PolicyError as error:
-        raise base.Refused(f'the flavor: {error}') from None
+        raise base.CommandRefused(f'the flavor: {error}') from None
     return policy, guest
 
 
@@ -344,7 +344,7 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
         request.check_flavor_combinations(extra_specs, policies.GuestPolicy(),
                                           size.vcpus, size.memory_mb)
     except policies.PolicyError as error:
-        raise base.Refused(f'the flavor: {error}') from None
+        raise base.CommandRefused(f'the flavor: {error}') from None
     shapes: list[Mapping[str, str]] = [
         auto_nodes.copy_with_node_count(extra_specs, count) for count
         in auto_nodes.list_node_counts(extra_specs, size.vcpus,
@@ -410,11 +410,11 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
         OWNER_NOVA.
     """
     policy, guest = parse_flavor_specs(size, extra_specs)
-    flavor = query.Flavor(guest.shared, guest.pcpus, guest.memory_mb,
-                          size.disk_gb, size.swap_mb, extra_specs)
+    flavor = query.FlavorAmounts(guest.shared, guest.pcpus, guest.memory_mb,
+                                 size.disk_gb, size.swap_mb, extra_specs)
     shared_cpus = query.make_shared_cpu_flavor(flavor)
 
-    def ask(asked: query.Flavor) -> tuple[Query, Query]:
+    def ask(asked: query.FlavorAmounts) -> tuple[Query, Query]:
         own, shared = (tuple(query.make_candidates_query(
             asked, request.build_request(policy, accounting,
                                          joining=is_sharing),

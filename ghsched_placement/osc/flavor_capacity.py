@@ -52,7 +52,7 @@ ParseFlavor: TypeAlias = Callable[[flavors.Size, ExtraSpecs],
 
 
 @dataclass(frozen=True)
-class Cloud:
+class CloudHosts:
     """Hosts of a cloud.
 
     :param refused: refusals of hosts whose nova-compute takes no servers.
@@ -125,7 +125,7 @@ class ListFlavorCapacities(base.Lister):
         finders = [make_finder(client, there, parsed_args.accounting)
                    for make_finder in declared_moves.MOVE_FINDERS
                    if parsed_args.moves]
-        cloud = Cloud(tuple(
+        cloud = CloudHosts(tuple(
             flavors.make_host_refusal(host, away[host.uuid])
             for host in found if host.uuid in away),
             tuple(group_equal_hosts(there)))
@@ -134,7 +134,7 @@ class ListFlavorCapacities(base.Lister):
             for record in client.list_flavors()
             if record['name'] in (parsed_args.flavors or (record['name'],))]
 
-    def _make_row(self, cloud: Cloud, record: Mapping[str, Any],
+    def _make_row(self, cloud: CloudHosts, record: Mapping[str, Any],
                   parse: ParseFlavor,
                   finders: Sequence[declared_moves.FindMoves]
                   ) -> tuple[Any, ...]:
@@ -147,7 +147,7 @@ class ListFlavorCapacities(base.Lister):
         size = flavors.get_flavor_record_size(record)
         try:
             requirements = parse(size, specs)
-        except base.Refused as error:
+        except base.CommandRefused as error:
             self.log.warning('flavor %s: %s', name, error)
             return (name, 0, 0, columns.HostCountsCell({'valid flavor': 0}),
                     *(columns.mark_unknown(None),) * 2)
@@ -165,14 +165,14 @@ class ListFlavorCapacities(base.Lister):
                 columns.mark_unknown(after if more else None))
 
 
-def _try_other_extra_specs(cloud: Cloud, record: Mapping[str, Any],
+def _try_other_extra_specs(cloud: CloudHosts, record: Mapping[str, Any],
                            parse: ParseFlavor) -> Iterator[tuple[str, int]]:
     """Yield changes of a flavor, and how many guests fit with each."""
     specs = record['extra_specs']
     for other in yield_other_extra_specs(specs):
         try:
             found = parse(flavors.get_flavor_record_size(record), other)
-        except base.Refused:
+        except base.CommandRefused:
             continue
         yield (', '.join(f'{key}={value}' for key, value
                          in sorted(other.items()) if specs.get(key) != value),

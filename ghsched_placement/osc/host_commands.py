@@ -179,7 +179,7 @@ def _nodes(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
     for node in seen.host.nodes:
         stock = node.bandwidth
         real = reported.get(-1 if node.number is None else node.number,
-                            diagnostics.HostNode(-1))
+                            diagnostics.HostNodeReport(-1))
         yield {
             'node': node.number,
             'total_percent': stock and stock.total,
@@ -201,8 +201,8 @@ def _nodes(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
 
 
 def _make_burst_report(
-        node: capacity.Node,
-        reported: diagnostics.HostNode) -> dict[str, Any] | None:
+        node: capacity.NodeInventory,
+        reported: diagnostics.HostNodeReport) -> dict[str, Any] | None:
     """Return the bandwidth bursts promised on a host NUMA node, for JSON.
 
     A burst is bandwidth above a guest's guarantee. The guest is promised the

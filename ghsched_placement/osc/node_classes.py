@@ -33,7 +33,8 @@ COLUMNS = tuple(one.make_column_heading(figure) for one in PLAIN
                 for figure in _FIGURES)
 
 
-def yield_l3_and_cpu_amounts(node: capacity.Node) -> Iterator[int | None]:
+def yield_l3_and_cpu_amounts(node: capacity.NodeInventory
+                             ) -> Iterator[int | None]:
     """Yield the amounts of L3 cache ways and real-time CPU of a host node.
 
     First come the total, used and free L3 cache ways, then the total, used and
@@ -46,7 +47,7 @@ def yield_l3_and_cpu_amounts(node: capacity.Node) -> Iterator[int | None]:
                     (stock.total, stock.used, stock.free))
 
 
-def make_node_report(node: capacity.Node) -> dict[str, Any]:
+def make_node_report(node: capacity.NodeInventory) -> dict[str, Any]:
     """Return L3 cache ways and real-time CPU time of a host node, for JSON.
 
     The value of a resource class that the node does not have is None.

@@ -246,7 +246,7 @@ class NovaReader:
             {'instance_uuid': uuid}, 'uuid')}
 
     def get_server_report(self, uuid: str,
-                          host: str = '') -> diagnostics.Report | None:
+                          host: str = '') -> diagnostics.GuestReport | None:
         """Return the bandwidth limits and traffic of a server from its host.
 
         :param host: host of the server; skipped if it was silent before.
@@ -254,7 +254,7 @@ class NovaReader:
         """
         response = self._request_diagnostics(uuid, host)
         if response is not None and response.status_code == _NOT_RUNNING:
-            return diagnostics.Report(runs=False)
+            return diagnostics.GuestReport(runs=False)
         if response is None or response.status_code != 200:
             return None
         fields = _parse_diagnostics(response)
@@ -323,7 +323,7 @@ class NovaReader:
         text = (f'HTTP {response.status_code} '
                 f'{http.get_error_message(response)}')
         if response.status_code < 500:
-            raise base.Refused(text)
+            raise base.CommandRefused(text)
         raise exceptions.CommandError(text)
 
     def get_flavor(self, name: str) -> Any:

@@ -72,7 +72,7 @@ class HostRecords:
     findings: tuple[Finding, ...]
     state: str | None = None
     status: str | None = None
-    reported_nodes: tuple[diagnostics.HostNode, ...] = ()
+    reported_nodes: tuple[diagnostics.HostNodeReport, ...] = ()
     unchecked: tuple[Finding, ...] = ()
     accounting: policies.Accounting = 'min'
     is_accounting_known: bool = True
@@ -202,14 +202,11 @@ def collect_host_records(
                                  ask_hosts, accounting) for host in hosts]
 
 
-def _collect_records_of_host(client: clients.Client,
-                             host: capacity.HostInventory,
-                             records: Sequence[Mapping[str, Any]],
-                             node: Mapping[str, Any],
-                             migrations: Callable[[], Mapping[str, str]],
-                             ask_host: bool,
-                             accounting: policies.Accounting | None
-                             ) -> HostRecords:
+def _collect_records_of_host(
+        client: clients.Client, host: capacity.HostInventory,
+        records: Sequence[Mapping[str, Any]], node: Mapping[str, Any],
+        migrations: Callable[[], Mapping[str, str]], ask_host: bool,
+        accounting: policies.Accounting | None) -> HostRecords:
     """Read the records of a host in Placement, in Nova and on the host itself.
 
     :param records: server records of Nova's API for the host.
@@ -225,7 +222,7 @@ def _collect_records_of_host(client: clients.Client,
         functools.partial(_parse_server_with_nodes, client),
         list(filter(is_on_recorded_host, records)))
     state = node.get('state')
-    reports: list[diagnostics.Report] = []
+    reports: list[diagnostics.GuestReport] = []
     if ask_host and state == 'up':
         servers, reports = _read_effective_limits(client, servers)
     known = accounting is not None or any(
@@ -246,7 +243,7 @@ def _collect_records_of_host(client: clients.Client,
 
 
 def get_reported_accounting(
-        reports: Iterable[diagnostics.Report],
+        reports: Iterable[diagnostics.GuestReport],
         default: policies.Accounting) -> policies.Accounting:
     """Return which bandwidth of its guests a host counts in Placement.
 
@@ -296,7 +293,8 @@ def _group_servers_by_compute_node(
 
 
 def _read_effective_limits(client: clients.Client, servers: Sequence[Server]
-                           ) -> tuple[list[Server], list[diagnostics.Report]]:
+                           ) -> tuple[list[Server],
+                                      list[diagnostics.GuestReport]]:
     """Read the bandwidth limits that hosts have really set for their servers.
 
     :returns: the servers with these limits, and the reports of nova-compute.
@@ -329,7 +327,7 @@ def _parse_server_with_nodes(client: clients.Client,
 
 
 def _add_report(server: Server,
-                report: diagnostics.Report | None) -> Server:
+                report: diagnostics.GuestReport | None) -> Server:
     if report is None:
         return dataclasses.replace(
             server, silent='it runs, but its host reports nothing about it')

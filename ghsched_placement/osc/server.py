@@ -64,7 +64,7 @@ class ServerRecords:
     policy: policies.GuestPolicy
     nodes: tuple[int | None, ...]
     allocated: Mapping[int, int] | None = None
-    report: diagnostics.Report | None = None
+    report: diagnostics.GuestReport | None = None
     held: Mapping[int, Mapping[str, int]] | None = None
 
 
@@ -116,10 +116,10 @@ def collect_server_records(client: clients.Client, record: Mapping[str, Any],
     is_placed = bool(nodes) or not auto_nodes.is_node_count_undecided(
         observe.get_flavor_extra_specs(record))
     if server.problem and is_placed:
-        raise base.Refused(
+        raise base.CommandRefused(
             f'the flavor of {server.name}: {server.problem}')
     if server.policy is None and is_placed:
-        raise base.Refused(
+        raise base.CommandRefused(
             f'the flavor of {server.name} has no extra spec of ghsched')
     policy = server.policy if is_placed else None
     host = record.get(observe.HYPERVISOR) or None
@@ -197,7 +197,7 @@ def list_node_rows(guest: ServerRecords) -> Iterator[tuple[Any, ...]]:
 
 
 def _list_measured_node_rows(
-        guest: ServerRecords, reported: Iterable[diagnostics.GuestNode]
+        guest: ServerRecords, reported: Iterable[diagnostics.GuestNodeReport]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each host NUMA node that a server uses.
 
@@ -206,7 +206,7 @@ def _list_measured_node_rows(
 
     :param reported: values that the host reports for the server.
     """
-    rows: list[diagnostics.GuestNode | None] = [*reported]
+    rows: list[diagnostics.GuestNodeReport | None] = [*reported]
     for real in rows or [None]:
         yield (columns.mark_unknown(None), *map(columns.mark_unknown, (
             guest.host, real and real.host_node, *(None,) * 4)),

@@ -75,8 +75,7 @@ def _allow_any_node(_guest_node: int, _node: int) -> bool:
 
 
 def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
-                      groups: NodeRequestGroups,
-                      host: HostProviders,
+                      groups: NodeRequestGroups, host: HostProviders,
                       has_capacity: HasCapacity | None = None,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,

@@ -47,7 +47,7 @@ _NOT_SHOWN = re.compile(
 
 
 @dataclass(frozen=True)
-class Flavor:
+class FlavorAmounts:
     """Amounts that a flavor requests from Placement.
 
     :param vcpus: number of vCPUs that share host CPUs.
@@ -98,7 +98,7 @@ class _Group:
             yield f'required{suffix}', ','.join(traits)
 
 
-def make_candidates_query(flavor: Flavor, request: requests.Request,
+def make_candidates_query(flavor: FlavorAmounts, request: requests.Request,
                           require_owner: bool = True) -> list[tuple[str, str]]:
     """Return nova-scheduler's allocation candidates query for a flavor.
 
@@ -131,7 +131,7 @@ def make_candidates_query(flavor: Flavor, request: requests.Request,
     return sorted(found)
 
 
-def make_shared_cpu_flavor(flavor: Flavor) -> Flavor | None:
+def make_shared_cpu_flavor(flavor: FlavorAmounts) -> FlavorAmounts | None:
     """Return the flavor of Nova's second query, with VCPU in place of PCPU.
 
     nova-scheduler sends this query as well for a flavor with
@@ -166,7 +166,7 @@ def _forbid_traits(traits: set[str]) -> list[str]:
     return [f'!{trait}' for trait in sorted(traits)]
 
 
-def _choose_group_policy(flavor: Flavor, groups: Mapping[str, _Group],
+def _choose_group_policy(flavor: FlavorAmounts, groups: Mapping[str, _Group],
                          request: requests.Request) -> str | None:
     """Return the value of the query's parameter ``group_policy``.
 
@@ -194,7 +194,7 @@ def _choose_group_policy(flavor: Flavor, groups: Mapping[str, _Group],
     return None
 
 
-def _make_flavor_groups(flavor: Flavor) -> dict[str, _Group]:
+def _make_flavor_groups(flavor: FlavorAmounts) -> dict[str, _Group]:
     groups = {'': _Group()}
     for key, value in flavor.extra_specs.items():
         match = _GRANULAR.fullmatch(key)
@@ -231,7 +231,7 @@ def _add_resource(group: _Group, name: str, value: str) -> None:
         group.resources[name] = int(value)
 
 
-def _add_flavor_resources(flavor: Flavor,
+def _add_flavor_resources(flavor: FlavorAmounts,
                           groups: Mapping[str, _Group]) -> None:
     """Add the flavor's CPUs, memory and disk to the unnumbered request group.
 

@@ -45,7 +45,7 @@ SLOW_COMBINATIONS = 10 ** 5
 
 
 @dataclass(frozen=True)
-class Group:
+class GranularGroup:
     """A granular request group of an allocation candidates query.
 
     :param suffix: suffix of the parameters ``resources`` and ``required``.
@@ -74,7 +74,7 @@ class Request:
     :param is_isolated: whether each group needs a provider of its own.
     """
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[GranularGroup, ...] = ()
     resources: Mapping[str, int] = field(default_factory=dict)
     root_required: frozenset[str] = frozenset()
     same_subtree: tuple[tuple[str, ...], ...] = ()
@@ -82,7 +82,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Devices:
+class PciRequest:
     """Nova's PCI request for VFs of one guest NUMA node, divided among PFs.
 
     :param guest_node: number of the guest NUMA node.
@@ -98,7 +98,7 @@ class Devices:
     sizes: tuple[int, ...]
     required: frozenset[str] = frozenset()
 
-    def make_pf_groups(self) -> Iterator[Group]:
+    def make_pf_groups(self) -> Iterator[GranularGroup]:
         """Yield a request group for each PF that VFs are taken from.
 
         Each group requests all VFs of one PF at once. With one group for each
@@ -107,13 +107,13 @@ class Devices:
         """
         first = 0
         for size in self.sizes:
-            yield Group(names.make_vf_suffix(self.request_id, first),
-                        {self.resource_class: size}, self.required)
+            yield GranularGroup(names.make_vf_suffix(self.request_id, first),
+                                {self.resource_class: size}, self.required)
             first += size
 
 
 def build_request(policy: GuestPolicy, accounting: Accounting,
-                  devices: Sequence[Devices] = (),
+                  devices: Sequence[PciRequest] = (),
                   locality: str = 'node', joining: bool = False) -> Request:
     """Return the request groups and traits that a policy adds to a query.
 
@@ -135,8 +135,8 @@ def build_request(policy: GuestPolicy, accounting: Accounting,
     count = 0 if joining else len(policy.groups)
     traits = compute_sharing_traits(policy) if joining else {}
     groups = [
-        Group(names.make_bandwidth_suffix(node), amounts,
-              traits.get(node, frozenset()))
+        GranularGroup(names.make_bandwidth_suffix(node), amounts,
+                      traits.get(node, frozenset()))
         for node, amounts in sorted(demand.items())]
     below: dict[int, list[str]] = {}
     for item in devices:
@@ -246,7 +246,8 @@ def check_combination_count(policy: GuestPolicy,
 def _make_node_groups(with_bandwidth: Collection[int],
                       traits: Mapping[int, frozenset[str]],
                       vf_suffixes: Mapping[int, Sequence[str]]
-                      ) -> tuple[list[Group], tuple[tuple[str, ...], ...]]:
+                      ) -> tuple[list[GranularGroup],
+                                 tuple[tuple[str, ...], ...]]:
     """Return request groups that bind a guest node to one host NUMA node.
 
     The bandwidth and the VFs of a guest node come from the same host node if
@@ -269,7 +270,7 @@ def _make_node_groups(with_bandwidth: Collection[int],
                 subtrees.append((names.make_bandwidth_suffix(node), *suffixes))
         elif node in traits or len(suffixes) > 1:
             # Placement takes a group without resources only in a subtree.
-            groups.append(Group(
+            groups.append(GranularGroup(
                 names.make_node_suffix(node), {}, traits.get(node, frozenset())
                 | {names.NUMA_NODE_TRAIT}))
             subtrees.append((names.make_node_suffix(node), *suffixes))

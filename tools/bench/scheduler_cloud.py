@@ -296,13 +296,13 @@ def pools(host: Host) -> str:
     return json.dumps(found.obj_to_primitive())
 
 
-def _load(host: Host) -> load.Load:
+def _load(host: Host) -> load.HostLoad:
     """Return the load of nodes that are neither alike nor bottlenecks."""
     chance = random.Random(host.uuid)  # noqa: S311
 
     def some() -> float:
         return chance.uniform(0, .7)
-    return load.Load(time.time(), 10, tuple(load.HostNode(
+    return load.HostLoad(time.time(), 10, tuple(load.HostNodeLoad(
         node.number, cpus=CPUS, vcpus=len(node.pinned), memory=MEMORY,
         memory_free=MEMORY - node.memory, cpu_load=some(),
         cpu_wait=some() / 10, bandwidth=1e10, capacity=2e10,

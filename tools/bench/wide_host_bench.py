@@ -51,7 +51,8 @@ from ghsched_placement.query import request
 from ghsched_placement.tests.fixtures import placement_process
 
 GUEST_NODES = 2
-FLAVOR = query.Flavor(vcpus=160, pcpus=0, memory_mb=240 * 1024, disk_gb=10)
+FLAVOR = query.FlavorAmounts(vcpus=160, pcpus=0, memory_mb=240 * 1024,
+                             disk_gb=10)
 VF_CLASS = 'CUSTOM_PCI_15B3_101E'
 
 _PROC = '/proc/self/'
@@ -278,8 +279,8 @@ class Asked:
 
 def one_group_per_vf(vfs: int) -> Asked:
     """Return the query that Nova sends for ``pci_passthrough:alias``."""
-    groups = tuple(request.Group(names.make_vf_suffix(_id(0), number),
-                                 {VF_CLASS: 1})
+    groups = tuple(request.GranularGroup(names.make_vf_suffix(_id(0), number),
+                                         {VF_CLASS: 1})
                    for number in range(vfs))
     return Asked(f'one group per VF, {vfs} VFs',
                  query.make_candidates_query(FLAVOR, request.Request(groups)))
@@ -295,7 +296,7 @@ def ours(vfs: int, locality: str, bandwidth: int, pfs: int = 1) -> Asked:
     if bandwidth:
         specs['ghsched:mem_bw_min'] = str(bandwidth)
     policy = policies.parse_policy(specs, GUEST_NODES)
-    devices = [request.Devices(
+    devices = [request.PciRequest(
         item.guest_node, _id(item.guest_node), VF_CLASS,
         (item.count // pfs,) * pfs) for item in policy.vfs]
     wanted = request.build_request(policy, 'min', devices, locality)

@@ -139,7 +139,7 @@ def find_running_guest(
 
 
 def _set_limits_as_root(root: Path, run_path: Path,
-                        wanted: model.Wanted) -> reconcile.Report:
+                        wanted: model.Wanted) -> reconcile.ReconcileReport:
     """Set the bandwidth limits of guests in resctrl, as root.
 
     nova-compute makes this change in a privileged process. ``ghsched-host``

@@ -37,7 +37,7 @@ GUESTS_KEPT = 1024
 
 
 @dataclass(frozen=True)
-class Period:
+class BlamePeriod:
     """Bandwidth and load of a host between two reports of nova-compute.
 
     Bandwidths are in bytes per second.
@@ -59,8 +59,9 @@ class Period:
 
 
 def make_period_record(
-        bandwidth: load_rates.Bandwidth, measured: loads.Load | None,
-        seconds: float, time: float) -> Period:
+        bandwidth: load_rates.MeasuredBandwidth,
+        measured: loads.HostLoad | None,
+        seconds: float, time: float) -> BlamePeriod:
     """Return the record of a host's bandwidth and load in one period.
 
     A period is the time between two reports of nova-compute. The records of
@@ -70,13 +71,13 @@ def make_period_record(
     :param seconds: length of the period.
     :param time: end of the period, in seconds since 1970.
     """
-    return Period(time, seconds, bandwidth.used, bandwidth.capacity,
-                  bandwidth.guests, compute_mean_vcpu_loads(
-                      measured.guests if measured else ()))
+    return BlamePeriod(time, seconds, bandwidth.used, bandwidth.capacity,
+                       bandwidth.guests, compute_mean_vcpu_loads(
+                           measured.guests if measured else ()))
 
 
 def compute_mean_vcpu_loads(
-        nodes: Iterable[loads.GuestNode]) -> dict[str, float]:
+        nodes: Iterable[loads.GuestNodeLoad]) -> dict[str, float]:
     """Return the mean load of each guest's vCPUs, from 0 to 1, by guest UUID.
 
     A guest is left out if the load of one of its vCPUs is unknown.
@@ -96,8 +97,8 @@ def compute_mean_vcpu_loads(
             if uuid not in unknown}
 
 
-def make_server_sample(period: Period, server: str,
-                       nodes: Collection[int]) -> blame.Sample:
+def make_server_sample(period: BlamePeriod, server: str,
+                       nodes: Collection[int]) -> blame.BlameSample:
     """Return the sample of one period for the search for slowing guests.
 
     Samples are compared to find the guests that slow down a server. The
@@ -116,14 +117,14 @@ def make_server_sample(period: Period, server: str,
     rates[blame.HOST] = max(0.0, used - sum(rates.values()))
     parts = [period.used[node] / period.capacity[node] for node in nodes
              if node in period.used and period.capacity.get(node)]
-    return blame.Sample(period.time, period.seconds, rates,
-                        max(parts, default=None), period.busy.get(server))
+    return blame.BlameSample(period.time, period.seconds, rates,
+                             max(parts, default=None), period.busy.get(server))
 
 
 # -- JSON ---------------------------------------------------------------------
 
 
-def format_periods_as_json(periods: Sequence[Period]) -> str:
+def format_periods_as_json(periods: Sequence[BlamePeriod]) -> str:
     """Return a host's bandwidth and load in the last periods as JSON.
 
     A period is the time between two reports of nova-compute.
@@ -142,7 +143,7 @@ def _pack(amounts: Mapping[int, float]) -> list[list[int]]:
     return [[node, round(amount)] for node, amount in amounts.items()]
 
 
-def parse_periods(text: str) -> tuple[Period, ...]:
+def parse_periods(text: str) -> tuple[BlamePeriod, ...]:
     """Parse the record of a host's bandwidth and load in the last periods.
 
     A period is the time between two reports of nova-compute.
@@ -153,8 +154,8 @@ def parse_periods(text: str) -> tuple[Period, ...]:
     return wire.parse_record(text, VERSION, _parse_periods) or ()
 
 
-def _parse_periods(found: Mapping[str, Any]) -> tuple[Period, ...]:
-    return tuple(Period(
+def _parse_periods(found: Mapping[str, Any]) -> tuple[BlamePeriod, ...]:
+    return tuple(BlamePeriod(
         wire.check_number(one['time'], wire.MAX_TIME),
         wire.check_number(one['seconds']), _unpack(one['used']),
         _unpack(one['capacity']),

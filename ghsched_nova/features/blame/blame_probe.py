@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 LEAST_COUNTED_S = 0.5
 
 #: Function that measures the load of the server; None at the first call.
-MeasureLoad = Callable[[load_rates.Bandwidth], loads.Load | None]
+MeasureLoad = Callable[[load_rates.MeasuredBandwidth], loads.HostLoad | None]
 #: Function that counts events for a number of milliseconds. The second
 #: argument is whether to count only those that show the server's speed.
 CountEvents = Callable[[int, bool], 'Counts']
@@ -167,7 +167,7 @@ class HostProbe:
         """Restore the bandwidth limits of the capped guest; never raises."""
         self.capper.restore_limits()
 
-    def measure(self) -> blame.Sample | None:
+    def measure(self) -> blame.BlameSample | None:
         """Measure bandwidth and load of the guests since the previous call.
 
         :returns: None if the investigated server's bandwidth is not known.
@@ -206,7 +206,8 @@ class HostProbe:
         """
         return tuple(row.effective for row in self._list_node_bandwidths(uuid))
 
-    def _list_node_bandwidths(self, uuid: str) -> list[view.GuestNode]:
+    def _list_node_bandwidths(self, uuid: str
+                              ) -> list[view.GuestNodeBandwidth]:
         """Return a guest's bandwidth and limits in the last measurement.
 
         There is one item per host NUMA node. Only nodes on which the
@@ -236,7 +237,7 @@ def compute_event_rates(counts: Mapping[str, float]) -> dict[str, Any]:
 
     :param counts: number of events by name, see
         :data:`ghsched_nova.features.blame.counters.EVENTS`; may be empty.
-    :returns: values by the name of the field of :class:`blame.Sample`.
+    :returns: values by the name of the field of :class:`blame.BlameSample`.
     """
     instructions = counts.get('instructions')
     cycles = counts.get('cycles')
@@ -252,7 +253,7 @@ def compute_event_rates(counts: Mapping[str, float]) -> dict[str, Any]:
     return found
 
 
-def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:
+def _sum_caps(rows: Sequence[view.GuestNodeBandwidth]) -> float | None:
     """Return the sum of a guest's bandwidth caps in bytes per second.
 
     :param rows: bandwidth limits of the guest by host NUMA node.
@@ -263,7 +264,7 @@ def _sum_caps(rows: Sequence[view.GuestNode]) -> float | None:
     return float(sum(known)) if known and len(known) == len(caps) else None
 
 
-def _sum_cached(rows: Sequence[view.GuestNode]) -> float | None:
+def _sum_cached(rows: Sequence[view.GuestNodeBandwidth]) -> float | None:
     """Return how many bytes of a guest's memory are in L3 caches.
 
     :param rows: cache occupancy of the guest by host NUMA node.
@@ -273,7 +274,7 @@ def _sum_cached(rows: Sequence[view.GuestNode]) -> float | None:
     return float(sum(known)) if known and len(known) == len(rows) else None
 
 
-def _get_wait_times(load: loads.Load | None,
+def _get_wait_times(load: loads.HostLoad | None,
                     server: str) -> Mapping[str, float | None]:
     """Return how long a server waited for CPU, memory and I/O.
 

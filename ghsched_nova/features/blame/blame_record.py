@@ -54,7 +54,7 @@ class BlameRecord(compute_hooks.ComputePart):
         self._file.write(self.periods)
 
 
-def read_bandwidth_record(path: Path) -> tuple[blame_periods.Period, ...]:
+def read_bandwidth_record(path: Path) -> tuple[blame_periods.BlamePeriod, ...]:
     """Read a host's bandwidth and load of the last minutes from a file.
 
     nova-compute adds one period to the file with each report to Placement.

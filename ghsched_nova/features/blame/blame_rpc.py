@@ -61,7 +61,7 @@ class BlameEndpoint:
         changing: contextlib.AbstractContextManager[Any],
         find: Callable[[str], desired.Running | None],
         list_running: Callable[[], Iterable[desired.Running]],
-        get_periods: Callable[[], Sequence[blame_periods.Period]],
+        get_periods: Callable[[], Sequence[blame_periods.BlamePeriod]],
         pressure_file: Path,
     ) -> None:
         capper = blame_cap.Capper(own_engine, changing, find,

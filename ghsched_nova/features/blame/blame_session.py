@@ -62,7 +62,7 @@ class Probe(Protocol):
     def wait(self, seconds: float) -> None:
         """Sleep for some seconds."""
 
-    def measure(self) -> blame.Sample | None:
+    def measure(self) -> blame.BlameSample | None:
         """Measure bandwidth and load of the guests since the previous call.
 
         :returns: None if the investigated server's bandwidth is not known.
@@ -92,7 +92,7 @@ class Session:
     """
 
     server: str
-    record: Sequence[blame.Sample]
+    record: Sequence[blame.BlameSample]
     probe: Probe
     _tried: dict[str, list[blame_trials.Trial]] = field(default_factory=dict)
     _untried: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Session:
     _usual: dict[str, float] = field(default_factory=dict)
     _window: float = WINDOW_S
 
-    def collect_evidence(self, prove: bool) -> blame.Evidence:
+    def collect_evidence(self, prove: bool) -> blame.BlameEvidence:
         """Return the evidence of which guests slow down the server.
 
         Guests slow down a server if they use memory bandwidth or L3 cache that
@@ -121,11 +121,11 @@ class Session:
             finally:
                 self.probe.restore_limits()
             verdict = blame.judge_by_trials(verdict, self._tried)
-        return blame.Evidence(
+        return blame.BlameEvidence(
             verdict, tuple(self._add_cap_effects(suspects)),
             blame.compute_median_load(samples), self._tried, tuple(samples))
 
-    def _measure_for_some_seconds(self) -> list[blame.Sample]:
+    def _measure_for_some_seconds(self) -> list[blame.BlameSample]:
         """Measure the server and the other guests for some seconds.
 
         :returns: one sample per measurement.
@@ -171,8 +171,8 @@ class Session:
             except NotCapped as error:
                 self._untried[suspect] = str(error)
 
-    def _cap_suspect_once(self, suspect: str, before: blame.Sample | None
-                          ) -> blame.Sample | None:
+    def _cap_suspect_once(self, suspect: str, before: blame.BlameSample | None
+                          ) -> blame.BlameSample | None:
         """Cap a suspected guest once; record whether the server gets faster.
 
         :param suspect: UUID of the guest.
@@ -203,7 +203,7 @@ class Session:
         return after
 
     def _has_steady_load(self, suspect: str,
-                         *samples: blame.Sample | None) -> bool:
+                         *samples: blame.BlameSample | None) -> bool:
         """Whether the load of guests stayed the same around a cap.
 
         The capped guest must use about as much bandwidth after the cap as
@@ -224,7 +224,7 @@ class Session:
             blame_trials.is_speed_steady(before.rates.get(suspect, 0.0),
                                          after.rates.get(suspect, 0.0)))
 
-    def _has_server_speed(self, sample: blame.Sample | None) -> bool:
+    def _has_server_speed(self, sample: blame.BlameSample | None) -> bool:
         """Whether a sample has a measurement of the server's speed.
 
         The server is the one whose slowdown is investigated.
@@ -232,7 +232,7 @@ class Session:
         return bool(sample and sample.compute_speed(self.server))
 
     def _uses_usual_bandwidth(self, suspect: str,
-                              sample: blame.Sample | None) -> bool:
+                              sample: blame.BlameSample | None) -> bool:
         """Whether a guest uses at least half of its usual bandwidth.
 
         A cap on an idle guest would prove nothing.
@@ -244,7 +244,7 @@ class Session:
         self.probe.wait(SETTLE_S)
         self.probe.measure()
 
-    def _measure_after_settling(self) -> blame.Sample | None:
+    def _measure_after_settling(self) -> blame.BlameSample | None:
         """Wait until a changed cap has an effect, then measure all guests.
 
         :returns: None if the investigated server's bandwidth is not known.
@@ -253,7 +253,7 @@ class Session:
         self.probe.wait(self._window)
         return self.probe.measure()
 
-    def _compare_speed_around_cap(self, *samples: blame.Sample | None
+    def _compare_speed_around_cap(self, *samples: blame.BlameSample | None
                                   ) -> blame_trials.Trial | None:
         """Return how fast the server was before, during and after a cap.
 
@@ -309,9 +309,9 @@ class Session:
                     self._tried.get(one.uuid, ()), drifts))
 
 
-def _compute_cache_growth(before: blame.Sample | None,
-                          during: blame.Sample | None,
-                          after: blame.Sample | None) -> float | None:
+def _compute_cache_growth(before: blame.BlameSample | None,
+                          during: blame.BlameSample | None,
+                          after: blame.BlameSample | None) -> float | None:
     """Return how much more L3 cache a server had while a guest was capped.
 
     :returns: growth relative to the mean of before and after the cap; None if

@@ -243,8 +243,8 @@ def _list_vcpu_threads(run_path: Path, process: Process) -> list[int]:
 
 def _check_number_of_guests(processes: Sequence[object]) -> None:
     if len(processes) > MOST_OTHERS:
-        raise bounds.Refused(f'{len(processes)} guests, at most '
-                             f'{MOST_OTHERS} are counted')
+        raise bounds.OutOfBounds(f'{len(processes)} guests, at most '
+                                 f'{MOST_OTHERS} are counted')
 
 
 _Process = Annotated[tuple[qemu.DomainName, privsep.Pid],

@@ -81,7 +81,7 @@ class Investigator:
     capper: blame_cap.Capper
     host: str
     list_running: Callable[[], Iterable[desired.Running]]
-    get_periods: Callable[[], Sequence[blame_periods.Period]]
+    get_periods: Callable[[], Sequence[blame_periods.BlamePeriod]]
     count_events: Callable[
         [counters.Process, Sequence[counters.Process], bool, int],
         Sequence[Mapping[str, float]]] = counters.count_guest_events_as_root
@@ -189,7 +189,7 @@ class Investigator:
 
 
 def _sort_by_bandwidth(guests: Iterable[view.MonitoredGuest],
-                       record: Sequence[evidence.Sample]
+                       record: Sequence[evidence.BlameSample]
                        ) -> list[view.MonitoredGuest]:
     """Return guests in order of their bandwidth, the largest first.
 
@@ -238,7 +238,8 @@ def _make_guest_load_meter(section: Any,
     running = [load_reader.RunningGuest(
         guest.uuid, guest.domain_id or 0, guest.name, guest.cells)]
 
-    def measure(bandwidth: load_rates.Bandwidth) -> loads.Load | None:
+    def measure(bandwidth: load_rates.MeasuredBandwidth
+                ) -> loads.HostLoad | None:
         meter.measure_host_load(running, bandwidth)
         return meter.load
 

@@ -49,7 +49,7 @@ _METRICS: tuple[tuple[str, str, Callable[[burst_record.Record],
      lambda record: record.uses.largest_promised))
 
 
-class Collector(registry.Collector):
+class BurstCollector(registry.Collector):
     """Prometheus collector of statistics of bandwidth bursts.
 
     nova-compute records them in a file, which is read at each scrape. Without

@@ -119,7 +119,7 @@ def _describe_bursts(record: burst_record.Record | None) -> dict[str, Any]:
 
 def map_burst_use_by_node(
     snapshot: view.Snapshot, config: tree.Config
-) -> dict[int, burst_record.Period]:
+) -> dict[int, burst_record.BurstPeriod]:
     """Return the measured use of bursts on each host NUMA node.
 
     A burst is bandwidth above a guest's guarantee. Only nodes with a burst
@@ -135,7 +135,7 @@ def map_burst_use_by_node(
         node, = row.nodes
         usable = 100 - config.get_reserved_percent(node)
         pool = max(0, min(config.bursts[node], usable - row.guaranteed))
-        found[node] = burst_record.Period(
+        found[node] = burst_record.BurstPeriod(
             list_burst_shares(snapshot.guests, node, row.capacity), pool,
             bool(row.capacity) and (row.used.rate or 0) >= (
                 tree.FULL * usable / 100 * (row.capacity or 0)))
@@ -168,7 +168,7 @@ def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
     return found
 
 
-def make_burst_limits(section: Any) -> burst.Limits:
+def make_burst_limits(section: Any) -> burst.BurstLimits:
     """Return the options that limit how much burst bandwidth a host offers.
 
     A burst is bandwidth beyond a guest's guarantee that the guest gets in all

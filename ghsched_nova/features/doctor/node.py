@@ -36,7 +36,7 @@ from ghsched_nova.features.doctor import checks_options
 from ghsched_nova.features.doctor import preconditions
 from ghsched_nova.features.l3_ways import reserved_ways
 from ghsched_nova.host import host_facts
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import detection
 from ghsched_nova.resctrl import fs
@@ -55,7 +55,7 @@ _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
 def read_node_facts(
     files: Sequence[str] | None, proc: Path = Path('/proc')
-) -> checks.Facts:
+) -> checks.NodeFacts:
     """Read the configuration, programs and resctrl features of this node.
 
     :param files: configuration files; None for those of nova-compute.
@@ -67,7 +67,7 @@ def read_node_facts(
     root = Path(section.resctrl_path)
     host, unavailable = _read_resctrl_features(section, invalid)
     own_file, attempts = read_placement_write_attempts(files)
-    return checks.Facts(
+    return checks.NodeFacts(
         nova=_get_installed_release('nova'),
         placement=_get_installed_release('openstack-placement'),
         files=tuple(found.config_file or ()),
@@ -265,7 +265,7 @@ def _describe_foreign_controls(
 
 
 def _describe_l3_overlaps(
-    resctrl_path: Path, cache: Cache | None
+    resctrl_path: Path, cache: CacheWays | None
 ) -> Iterator[str]:
     """Yield a sentence for each group that uses L3 cache ways of a guest.
 

@@ -148,7 +148,7 @@ def _describe_guests_with_policy(
 
 
 def _describe_remaining_consumers(
-    providers: Sequence[retire.Provider], described: Collection[str],
+    providers: Sequence[retire.RetiredProvider], described: Collection[str],
 ) -> Iterator[str]:
     """Yield a sentence on each consumer that still uses ghsched's resources.
 

@@ -46,8 +46,8 @@ from ghsched_nova.guest import metadata
 from ghsched_nova.guest.pci_topology import DeviceNumaError
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.features.planner.flavors import Flavor
-from ghsched_placement.features.planner.need import Need
-from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.planner.need import FlavorNeed
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
@@ -117,7 +117,7 @@ class Explanation:
     refusal: str | None = None
     policy: policies.GuestPolicy | None = None
     guest: topology.GuestShape | None = None
-    need: Need | None = None
+    need: FlavorNeed | None = None
     query: tuple[tuple[str, str], ...] = ()
     locality: str | None = None
     host_nodes: tuple[int, ...] = ()
@@ -172,7 +172,7 @@ def _explain_flavor_with_fixed_nodes(question: Question) -> Explanation:
                      _make_needs_and_placement_query,
                      _choose_host_nodes_and_limits):
             known.update(step(Explanation(**known)))
-    except (topology.TopologyError, policies.PolicyError, placing.Refused,
+    except (topology.TopologyError, policies.PolicyError, placing.DoesNotFit,
             resolve.PolicyRefused, DeviceNumaError) as error:
         known['refusal'] = str(error)
     return Explanation(**known)
@@ -217,7 +217,7 @@ def _make_needs_and_placement_query(explanation: Explanation
             raise policies.PolicyError(
                 keys.VFS.extra_spec,
                 f'the host file has no PF of the alias {vfs.alias!r}')
-    need = Need(flavor, guest, policy, question.accounting, aliases)
+    need = FlavorNeed(flavor, guest, policy, question.accounting, aliases)
     if not question.host.compute.dedicated:
         need = need.fallback or need
     return {'need': need,
@@ -225,7 +225,7 @@ def _make_needs_and_placement_query(explanation: Explanation
 
 
 def _make_query_fields(
-        need: Need, locality: str, sizes: Sizes) -> dict[str, Any]:
+        need: FlavorNeed, locality: str, sizes: Sizes) -> dict[str, Any]:
     """Return the Placement query of a guest as values of explanation fields.
 
     The fields are ``query`` and ``locality``.
@@ -254,7 +254,7 @@ def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
     resctrl = question.host.resctrl
     host = planner_hosts.make_planner_host(question.host, question.host.name)
     place = placing.choose_placement(placing.PlacementRequest(question.host,
-                                                              State(host),
+                                                              FilledHost(host),
                                                               explanation.need,
                                                               question.nodes))
     settings = tuple(

@@ -26,10 +26,10 @@ import functools
 from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.base import cpulist
-from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.need import FlavorNeed
 from ghsched_placement.features.planner import offer
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
-from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.guest_demand import GuestDemand
@@ -40,7 +40,7 @@ from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.query import vfs
 
 
-class Refused(Exception):  # noqa: N818
+class DoesNotFit(Exception):  # noqa: N818
     """Raised if a guest does not fit on a host; has the reason.
 
     :param subject: beginning of the reason, or the whole reason.
@@ -64,8 +64,8 @@ class PlacementRequest:
     """
 
     host: HostFile
-    state: State
-    need: Need
+    state: FilledHost
+    need: FlavorNeed
     nodes: tuple[int, ...] | None = None
 
 
@@ -95,10 +95,10 @@ def choose_placement(request: PlacementRequest) -> ChosenPlacement:
         _check_requested_host_nodes(request, request.nodes)
     lacks = tuple(_find_refusal_reasons(request))
     if lacks:
-        raise Refused('', *lacks)
+        raise DoesNotFit('', *lacks)
     found = _find_nodes_and_vfs(request)
     if found is None:
-        raise Refused(_explain_host_misfit(request))
+        raise DoesNotFit(_explain_host_misfit(request))
     return found
 
 
@@ -165,7 +165,7 @@ def _check_monitor(request: PlacementRequest) -> None:
     """
     held = request.host.resctrl.capabilities()
     if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
-        raise Refused('', Lack(
+        raise DoesNotFit('', Lack(
             None, 'MEM_BW_MONITOR', reason='ghsched:monitor=true cannot be '
             'enforced: this host does not report memory bandwidth'))
 
@@ -176,21 +176,21 @@ def _check_requested_host_nodes(request: PlacementRequest,
     """
     cells = request.need.guest.cells
     if len(nodes) != len(cells):
-        raise Refused(f'the guest has {len(cells)} NUMA nodes, but host '
-                      f'NUMA nodes are given for {len(nodes)}')
+        raise DoesNotFit(f'the guest has {len(cells)} NUMA nodes, but host '
+                         f'NUMA nodes are given for {len(nodes)}')
     for guest_node, host_node in enumerate(nodes):
         if request.host.node(host_node) is None:
             known = cpulist.render_cpu_list(node.id
                                             for node in request.host.nodes)
-            raise Refused(f'the host has no NUMA node {host_node}, it has '
-                          f'{known}')
+            raise DoesNotFit(f'the host has no NUMA node {host_node}, it has '
+                             f'{known}')
         if host_node in nodes[:guest_node]:
-            raise Refused(f'host NUMA node {host_node} is given twice; each '
-                          'guest NUMA node needs its own')
+            raise DoesNotFit(f'host NUMA node {host_node} is given twice; '
+                             'each guest NUMA node needs its own')
         reason = _explain_node_misfit(request, guest_node, host_node)
         if reason:
-            raise Refused(f'guest NUMA node {guest_node} does not fit on host '
-                          f'NUMA node {host_node}: {reason}')
+            raise DoesNotFit(f'guest NUMA node {guest_node} does not fit on '
+                             f'host NUMA node {host_node}: {reason}')
 
 
 def _explain_node_misfit(request: PlacementRequest, guest_node: int,
@@ -205,7 +205,8 @@ def _explain_node_misfit(request: PlacementRequest, guest_node: int,
         request, node, request.need.demand, guest_node, False)) or None
 
 
-def _find_node_shortages(request: PlacementRequest, node: capacity.Node,
+def _find_node_shortages(request: PlacementRequest,
+                         node: capacity.NodeInventory,
                          demand: GuestDemand, guest_node: int,
                          must_share: bool) -> Iterator[Lack]:
     """Yield what a host NUMA node lacks for a guest NUMA node.
@@ -263,7 +264,7 @@ def _explain_host_misfit(request: PlacementRequest) -> str:
         functools.partial(_find_node_shortages, request)).text
 
 
-def _yield_relaxed_needs(need: Need) -> Iterable[tuple[Need, str]]:
+def _yield_relaxed_needs(need: FlavorNeed) -> Iterable[tuple[FlavorNeed, str]]:
     """Yield copies of a guest's needs, each with one requirement relaxed.
 
     If such a copy fits on the host, the requirement is the reason why the

@@ -141,7 +141,7 @@ def make_cloud_reader(arguments: argparse.Namespace) -> CloudReader:
 
     cache, reading = cloud_cache.make_cloud_cache(
         connection,
-        cloud_cache.Settings(
+        cloud_cache.CloudCacheSettings(
             tuple(map(cloud_cache.parse_watched_flavor, arguments.flavor)),
             arguments.accounting,
             tuple(map(flavors.parse_vf_class, arguments.vf_class))))

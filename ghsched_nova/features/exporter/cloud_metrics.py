@@ -96,13 +96,13 @@ class CloudReading:
     :param errors: number of failed reads.
     """
 
-    cloud: cloud_figures.Cloud
+    cloud: cloud_figures.CloudFigures
     age: float | None = None
     requests: Mapping[str, int] | None = None
     errors: int = 0
 
 
-class Collector(registry.Collector):
+class CloudCollector(registry.Collector):
     """Prometheus collector of the last known state of a cloud.
 
     :param read: function that returns the state without asking the cloud.
@@ -155,7 +155,8 @@ def _yield_host_resource_metrics(
         'free', ((labels, one.free) for labels, one in found))
 
 
-def _make_host_metrics(cloud: cloud_figures.Cloud) -> Iterator[core.Metric]:
+def _make_host_metrics(cloud: cloud_figures.CloudFigures
+                       ) -> Iterator[core.Metric]:
     """Yield metrics of each host's fragmentation and availability.
 
     Fragmentation is the percentage of free bandwidth that is on partly

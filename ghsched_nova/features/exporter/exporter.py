@@ -214,7 +214,7 @@ def make_host_metrics_server(
     :raises OSError: if the server cannot listen on the address.
     """
     registry = prometheus_client.CollectorRegistry()
-    for collector in (metrics.Collector(source), *collectors):
+    for collector in (metrics.HostCollector(source), *collectors):
         registry.register(collector)
     return make_listening_server(make_registry_application(registry), address,
                                  port)
@@ -317,7 +317,7 @@ def _make_cloud_metrics_server(
     """
     cloud = cloud_exporter.make_cloud_reader(arguments)
     registry = prometheus_client.CollectorRegistry()
-    registry.register(cloud_metrics.Collector(cloud.get_cloud_reading))
+    registry.register(cloud_metrics.CloudCollector(cloud.get_cloud_reading))
     listening = make_listening_server(make_registry_application(registry),
                                       arguments.address, arguments.port)
     cloud.start_refreshing()

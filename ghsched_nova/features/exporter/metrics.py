@@ -162,14 +162,14 @@ METRICS = (
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 #: States of a measurement in which the bandwidth is unknown.
-_NO_NUMBER = tuple(state for state in rates.State
-                   if state not in (rates.State.OK, rates.State.IDLE,
-                                    rates.State.FIRST))
+_NO_NUMBER = tuple(state for state in rates.RateState
+                   if state not in (rates.RateState.OK, rates.RateState.IDLE,
+                                    rates.RateState.FIRST))
 
-Owned = list[tuple[view.Group, view.MonitoredGuest | None]]
+Owned = list[tuple[view.MonitoredGroup, view.MonitoredGuest | None]]
 
 
-class Collector(registry.Collector):
+class HostCollector(registry.Collector):
     """Prometheus collector that reads the host once for concurrent scrapes.
 
     :param source: source of the figures.
@@ -266,19 +266,19 @@ def _drop_nested_monitoring_groups(owned_groups: Owned) -> Owned:
 
 def _figures(found: reader.MonitorReadings,
              owned: Owned) -> Iterator[core.Metric]:
-    unread = collections.Counter[rates.State]()
+    unread = collections.Counter[rates.RateState]()
     samples = []
     scale = rates.MB if found.host.monitor.unit == 'rate_mb' else 1
     for group, guest in owned:
         kind = 'control' if group.control else 'monitor'
         for place in found.files:
             reading = found.readings[group.name, group.number, place.domain]
-            if reading.state is rates.State.OK:
+            if reading.state is rates.RateState.OK:
                 samples.append((
                     (group.name or '/', kind, place.domain,
                      cpulist.render_cpu_list(place.nodes), *_labels(guest)),
                     reading.value * scale))
-            elif reading.state is not rates.State.IDLE:
+            elif reading.state is not rates.RateState.IDLE:
                 unread[reading.state] += 1
     if found.host.monitor.unit == 'rate_mb':
         yield make_metric('ghsched_memory_bytes_per_second', samples)
@@ -293,7 +293,7 @@ def _occupancy(found: reader.MonitorReadings, owned: Owned) -> core.Metric:
               for group, guest in owned}
     samples = []
     for (name, number, cache), reading in found.occupancy.items():
-        if reading.state is rates.State.OK and (name, number) in guests:
+        if reading.state is rates.RateState.OK and (name, number) in guests:
             group, guest = guests[name, number]
             samples.append((
                 (name or '/', 'control' if group.control else 'monitor',
@@ -323,7 +323,7 @@ def _map_shared_group_guests(
     :param owned_groups: resctrl groups, each with its guest.
     :param guests: running guests.
     """
-    groups: dict[view.MonitoredGuest, list[view.Group]] = {
+    groups: dict[view.MonitoredGuest, list[view.MonitoredGroup]] = {
         guest: [] for guest in guests}
     for group, guest in owned_groups:
         if guest is not None:

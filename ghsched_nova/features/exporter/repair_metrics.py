@@ -56,7 +56,7 @@ def parse_repair_counts(text: str) -> dict[str, int]:
             found['repairs'], MAX_KINDS).items()}) or {}
 
 
-class Collector(registry.Collector):
+class RepairCollector(registry.Collector):
     """Prometheus collector of repairs of guests' resctrl groups.
 
     nova-compute records the repairs in a file, which is read at each scrape.

@@ -121,7 +121,8 @@ def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
                       tuple(host_nodes), is_enforced, by_class)
 
 
-def _describe_rows(rows: Iterable[view.GuestNode], host_nodes: Sequence[int],
+def _describe_rows(rows: Iterable[view.GuestNodeBandwidth],
+                   host_nodes: Sequence[int],
                    capacity: Mapping[int, int]) -> tuple[Limits, ...]:
     """Return the limits on each guest NUMA node; empty if one is unknown."""
     held = {row.nodes[0]: row.effective for row in rows

@@ -38,7 +38,7 @@ METRICS = (
 )
 
 
-class Collector(registry.Collector):
+class PressureCollector(registry.Collector):
     """Prometheus collector of the pressure that guests report.
 
     nova-compute records the values in a file, which is read at each scrape.

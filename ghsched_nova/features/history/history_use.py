@@ -67,7 +67,7 @@ def make_part(services: compute_hooks.ComputeServices) -> HistoryRecorder:
 
 
 def make_period(snapshot: view.Snapshot, start: float,
-                end: float) -> usage_history.Period:
+                end: float) -> usage_history.UsagePeriod:
     """Return the bandwidth of guests and host nodes in a period of history.
 
     Bandwidth of which a part is unknown is left out.
@@ -76,7 +76,7 @@ def make_period(snapshot: view.Snapshot, start: float,
     :param end: end of the period, in seconds since 1970.
     """
     known = load_rates.extract_known_bandwidth(snapshot)
-    return usage_history.Period(
+    return usage_history.UsagePeriod(
         start, end,
         {**{UsageKey(*key): rate for key,
             rate in known.guests.items() if key[0]},

@@ -39,10 +39,10 @@ from typing import Any
 from typing import TypeAlias
 
 from ghsched_nova.base.aged_cache import AgedCache
-from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import HostView
-from ghsched_nova.features.index.host_capacity import NodeNeed
 from ghsched_nova.features.index.host_capacity import PfCapacity
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_placement.base import decimals
 from ghsched_placement.features.index import headroom
 from ghsched_placement.providers import names
@@ -129,7 +129,7 @@ def find_template(templates: Templates, query: Hashable,
 def make_candidate_template(parameters: Sequence[tuple[str, str]],
                             candidates: Sequence[Mapping[str, Any]],
                             summaries: Mapping[str, Any],
-                            row: HostReport) -> Template | None:
+                            row: ReportedHost) -> Template | None:
     """Return a template from which other hosts' candidates are derived.
 
     Placement's allocation candidates on one host show what it would return for
@@ -158,7 +158,7 @@ def make_candidate_template(parameters: Sequence[tuple[str, str]],
 def _parse_bandwidth_groups(parameters: Sequence[tuple[str, str]],
                             candidate: Mapping[str, Any],
                             vfs: Mapping[str, Sequence[VfGroup]],
-                            row: HostReport) -> dict[str, int] | None:
+                            row: ReportedHost) -> dict[str, int] | None:
     """Return the percent of bandwidth by request group for a host NUMA node.
 
     :param candidate: Placement's candidate on a host.
@@ -216,7 +216,7 @@ def _parse_vf_groups(parameters: Sequence[tuple[str, str]]
     return found
 
 
-def _has_pfs_as_reported(row: HostReport,
+def _has_pfs_as_reported(row: ReportedHost,
                          vfs: Mapping[str, Sequence[VfGroup]],
                          summaries: Mapping[str, Any]) -> bool:
     """Return whether a host's PFs in Placement are those of Nova's record.
@@ -287,7 +287,7 @@ def _list_choices(template: Template, suffix: str, view: HostView,
     :param suffix: suffix of the guest node's request group for bandwidth.
     :param pfs: free VFs of the host's PFs.
     """
-    need = NodeNeed(bandwidth=template.groups[suffix]).read_amounts(
+    need = RequestNodeNeed(bandwidth=template.groups[suffix]).read_amounts(
         view.row.table)
     groups, known = template.vfs.get(suffix, ()), view.bandwidth
     return [

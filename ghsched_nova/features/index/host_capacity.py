@@ -44,7 +44,7 @@ _BANDWIDTH = 2
 _UNKNOWN = model.UNCOUNTED // 2
 
 
-class Table(NamedTuple):
+class IndexTable(NamedTuple):
     """Resources of a host whose number differs between hosts, in their order.
 
     :param pages: page sizes in KiB; 0 is for memory in pages of any size.
@@ -56,7 +56,7 @@ class Table(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NodeNeed:
+class RequestNodeNeed:
     """Resources that a guest NUMA node needs on its host NUMA node.
 
     :param pinned: dedicated CPUs.
@@ -74,7 +74,7 @@ class NodeNeed:
     bandwidth: int = 0
     devices: tuple[tuple[Device, int], ...] = ()
 
-    def read_amounts(self, table: Table, is_reported: bool = True,
+    def read_amounts(self, table: IndexTable, is_reported: bool = True,
                      is_in_placement: bool = True) -> model.NodeNeed:
         """Return the amounts of this need, by position.
 
@@ -92,7 +92,7 @@ class NodeNeed:
 
 
 @dataclass(frozen=True)
-class Need:
+class RequestNeed:
     """Resources that a scheduling request needs on one host.
 
     :param nodes: resources that each guest NUMA node needs.
@@ -105,7 +105,7 @@ class Need:
     :param memory: MiB of the host as a whole.
     """
 
-    nodes: tuple[NodeNeed, ...]
+    nodes: tuple[RequestNodeNeed, ...]
     groups: int = 0
     needs_driver: bool = False
     other_requirements: Hashable = None
@@ -113,17 +113,17 @@ class Need:
     memory: int = 0
 
     @functools.cached_property
-    def cpus_and_memory(self) -> 'Need':
+    def cpus_and_memory(self) -> 'RequestNeed':
         """Part of the need that each report of a host states as Nova reads it.
 
         Bandwidth and control groups are left out, because a host reports them
         only once in a while, and devices, because they may be on other nodes.
         """
-        return Need(tuple(
-            NodeNeed(node.pinned, node.shared, node.memory, node.page)
+        return RequestNeed(tuple(
+            RequestNodeNeed(node.pinned, node.shared, node.memory, node.page)
             for node in self.nodes))
 
-    def read_amounts(self, table: Table, is_reported: bool = True,
+    def read_amounts(self, table: IndexTable, is_reported: bool = True,
                      is_in_placement: bool = True) -> model.Need | None:
         """Return the amounts of this need, by position.
 
@@ -142,7 +142,7 @@ class Need:
     def _by_table(self) -> dict[Hashable, model.Need | None]:
         return {}
 
-    def _read_amounts(self, table: Table, is_reported: bool,
+    def _read_amounts(self, table: IndexTable, is_reported: bool,
                       is_in_placement: bool) -> model.Need | None:
         if not all(node.page in table.pages and {
                 device for device, count in node.devices if count} <= {
@@ -156,7 +156,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class NodeCapacity:
+class ReportedNode:
     """Free resources of a host NUMA node, as reported.
 
     :param number: number of the NUMA node.
@@ -173,7 +173,7 @@ class NodeCapacity:
     pages: Mapping[int, int] = field(default_factory=dict)
     devices: Mapping[Device, int] = field(default_factory=dict)
 
-    def read_amounts(self, table: Table, bandwidth: int) -> model.Node:
+    def read_amounts(self, table: IndexTable, bandwidth: int) -> model.Node:
         """Return the free amounts of this node, by position."""
         free = (self.pinned, self.shared, bandwidth,
                 *(self.pages.get(size, 0) for size in table.pages),
@@ -211,7 +211,7 @@ class PfCapacity:
 
 
 @dataclass(frozen=True)
-class HostReport:
+class ReportedHost:
     """Free resources that a compute host reported to Nova's database.
 
     :param uuid: UUID of the compute node.
@@ -235,7 +235,7 @@ class HostReport:
     name: str
     cell: str
     updated: Hashable
-    nodes: tuple[NodeCapacity, ...] = ()
+    nodes: tuple[ReportedNode, ...] = ()
     guests: int = 0
     has_driver: bool = False
     placement_headroom: headroom.Headroom | None = None
@@ -245,9 +245,9 @@ class HostReport:
     memory: int = model.UNCOUNTED
 
     @functools.cached_property
-    def table(self) -> Table:
+    def table(self) -> IndexTable:
         """Resources of the host, in the order of their amounts."""
-        return Table(
+        return IndexTable(
             tuple(sorted({0}.union(*(node.pages for node in self.nodes)))),
             tuple(sorted(set().union(*(node.devices
                                        for node in self.nodes)))))
@@ -282,9 +282,9 @@ class HostView:
         host, by the needs of the request.
     """
 
-    row: HostReport
+    row: ReportedHost
     amounts: model.Host
-    refused: Mapping[Need, float] = field(default_factory=dict)
+    refused: Mapping[RequestNeed, float] = field(default_factory=dict)
 
     @property
     def groups(self) -> int | None:
@@ -316,7 +316,7 @@ class HostView:
         return [replace(pf, free=pf.free - newer.get((pf.node, pf.device), 0))
                 for pf in self.row.pfs]
 
-    def assign_nodes(self, need: Need) -> tuple[int, ...] | None:
+    def assign_nodes(self, need: RequestNeed) -> tuple[int, ...] | None:
         """Choose a host NUMA node for each guest NUMA node.
 
         :returns: numbers of the chosen host NUMA nodes; None if the guest
@@ -326,7 +326,7 @@ class HostView:
         return (None if wanted is None
                 else counting.choose_host_nodes(self.amounts, wanted))
 
-    def count_guests(self, need: Need, most: int) -> int:
+    def count_guests(self, need: RequestNeed, most: int) -> int:
         """Return how many guests with equal needs may fit on this host.
 
         :param most: number at which counting ends.
@@ -335,11 +335,11 @@ class HostView:
         return counting.count_guests(
             self.amounts, wanted, most).guests if wanted else 0
 
-    def _read_need(self, need: Need) -> model.Need | None:
+    def _read_need(self, need: RequestNeed) -> model.Need | None:
         return (None if need.needs_driver and not self.row.has_driver
                 else need.read_amounts(self.row.table))
 
-    def has_refused(self, need: Need, now: float) -> bool:
+    def has_refused(self, need: RequestNeed, now: float) -> bool:
         """Return whether the host refused an equal request in the last minute.
 
         :param need: resources that the request needs on one host.

@@ -32,9 +32,9 @@ import itertools
 import random
 import threading
 
-from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import HostView
-from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_placement.features.index import headroom
 
 #: Number of feasible hosts at which a walk ends; the best are proposed.
@@ -65,7 +65,7 @@ class _Claim:
     :ivar started: whether the host has started the guest.
     """
 
-    need: Need
+    need: RequestNeed
     nodes: tuple[int, ...]
     time: float
     missing_in_report: bool = True
@@ -94,7 +94,7 @@ class IndexedHost:
         object, so that other threads can read it without a lock.
     """
 
-    def __init__(self, row: HostReport) -> None:
+    def __init__(self, row: ReportedHost) -> None:
         self._claims: dict[str, _Claim] = {}
         self._bandwidth: dict[int, int] = {}
         self._groups: int | None = None
@@ -117,7 +117,7 @@ class IndexedHost:
         """
         return bool(self._claims) or self._corrected_at != float('inf')
 
-    def update_report(self, row: HostReport, now: float) -> None:
+    def update_report(self, row: ReportedHost, now: float) -> None:
         """Replace this host's resource report by a newer or the same report.
 
         Old claims, and old values that were read from Placement, are dropped.
@@ -177,7 +177,7 @@ class IndexedHost:
                 claim.missing_in_placement and claim.time >= queried_at)
         self._recompute(self.view.row, now)
 
-    def add_claim(self, consumer: str, need: Need, now: float,
+    def add_claim(self, consumer: str, need: RequestNeed, now: float,
                   nodes: Sequence[int] | None = None) -> None:
         """Subtract a new guest's resources from this host's free resources.
 
@@ -214,7 +214,7 @@ class IndexedHost:
         if claim is not None:
             self._recompute(self.view.row, claim.time)
 
-    def add_refusal(self, need: Need, now: float) -> None:
+    def add_refusal(self, need: RequestNeed, now: float) -> None:
         """Record that this host refused a request.
 
         For up to one minute, the host is not proposed for requests for the
@@ -227,7 +227,7 @@ class IndexedHost:
             del refused[next(iter(refused))]
         self.view = replace(self.view, refused=refused)
 
-    def _recompute(self, row: HostReport, now: float) -> None:
+    def _recompute(self, row: ReportedHost, now: float) -> None:
         """Recompute this host's free resources.
 
         These are the resources of its report without the resources of guests
@@ -279,7 +279,8 @@ class Index:
         """
         return [host.view for host in self._walk]
 
-    def update_hosts(self, rows: Iterable[HostReport], removed: Iterable[str],
+    def update_hosts(self, rows: Iterable[ReportedHost],
+                     removed: Iterable[str],
                      now: float) -> None:
         """Update the scheduler's in-memory index of hosts with new reports.
 
@@ -298,7 +299,7 @@ class Index:
             if changed:
                 self._walk = tuple(self._hosts.values())
 
-    def _update_host(self, row: HostReport, now: float) -> bool:
+    def _update_host(self, row: ReportedHost, now: float) -> bool:
         """Store a host's resource report in the scheduler's index of hosts.
 
         :returns: whether the host is new.
@@ -318,7 +319,7 @@ class Index:
         with self._lock:
             self._unavailable = frozenset(host_names)
 
-    def has_cpus_and_memory_for(self, need: Need) -> bool:
+    def has_cpus_and_memory_for(self, need: RequestNeed) -> bool:
         """Return whether a host reports enough CPUs and memory for a request.
 
         If not, Nova's filters refuse every host, too: they read the same
@@ -332,7 +333,8 @@ class Index:
             HostView(row, row.amounts).assign_nodes(bare) is not None
             for row in (host.view.row for host in self._walk))
 
-    def propose_hosts(self, need: Need, allows: Callable[[HostReport], bool],
+    def propose_hosts(self, need: RequestNeed,
+                      allows: Callable[[ReportedHost], bool],
                       tried: Collection[str], now: float,
                       at_once: int = 1) -> list[HostView]:
         """Return hosts that seem to have enough free resources for a request.
@@ -361,7 +363,8 @@ class Index:
                     break
         return found
 
-    def add_claim(self, uuid: str, consumer: str, need: Need, now: float,
+    def add_claim(self, uuid: str, consumer: str, need: RequestNeed,
+                  now: float,
                   nodes: Sequence[int] | None = None) -> None:
         """Subtract a placed guest from its host's free resources in the index.
 
@@ -444,7 +447,7 @@ class Index:
                 if self._hosts.get(row.uuid) is host:
                     host.update_report(row, now)
 
-    def add_refusals(self, uuids: Iterable[str], need: Need,
+    def add_refusals(self, uuids: Iterable[str], need: RequestNeed,
                      now: float) -> None:
         """Record that hosts refused a request.
 

@@ -38,9 +38,9 @@ from oslo_log import log as logging
 from oslo_utils import uuidutils
 
 from ghsched_nova.features.index.host_capacity import Device
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import NodeCapacity
 from ghsched_nova.features.index.host_capacity import PfCapacity
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
 from ghsched_nova.features.index.host_index import Index
 from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_placement.base import wire
@@ -305,14 +305,14 @@ class Feed:
 
     def _parse_reports(
             self,
-            answers: Sequence[_Answer]) -> tuple[list[HostReport], set[str]]:
+            answers: Sequence[_Answer]) -> tuple[list[ReportedHost], set[str]]:
         """Parse the resource reports of compute nodes.
 
         :param answers: answers of the cell databases.
         :returns: the parsed reports, and UUIDs of hosts with malformed
             reports.
         """
-        rows: list[HostReport] = []
+        rows: list[ReportedHost] = []
         unread: set[str] = set()
         for answer in answers:
             self._record_update_times(answer)
@@ -367,7 +367,7 @@ class Feed:
         self._ahead[cell] = sum(ahead.values())
 
     def _try_parse_report(self, cell: str,
-                          report: Mapping[str, Any]) -> HostReport | None:
+                          report: Mapping[str, Any]) -> ReportedHost | None:
         """Parse the resource report of a compute node.
 
         Returns None if the report is malformed. A malformed report is logged
@@ -388,7 +388,7 @@ class Feed:
         return row
 
 
-def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
+def parse_compute_node(cell: str, report: Mapping[str, Any]) -> ReportedHost:
     """Parse a host's resource report from its compute node record.
 
     :param cell: UUID of the host's cell.
@@ -404,22 +404,22 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> HostReport:
     pools = _parse_json_column(report, 'pci_stats')
     devices = _add_devices_to_nearest_nodes(_count_free_devices(pools), cells)
     nodes = tuple(_parse_node_capacity(one, report, devices) for one in cells)
-    return HostReport(uuid=report['uuid'],
-                      name=report['host'],
-                      cell=cell,
-                      updated=report['updated_at'],
-                      nodes=nodes,
-                      guests=_parse_count(int(stats.get('num_instances')
-                                              or 0)),
-                      has_driver=bool(cells)
-                      and all(map(_runs_ghsched_driver, cells)),
-                      floating=devices.get(None, {}),
-                      pfs=tuple(_iterate_pfs(pools)),
-                      placement_headroom=headroom.from_stats(stats),
-                      vcpus=_count_free_units(report, 'vcpus',
-                                              'cpu_allocation_ratio'),
-                      memory=_count_free_units(report, 'memory_mb',
-                                               'ram_allocation_ratio'))
+    return ReportedHost(uuid=report['uuid'],
+                        name=report['host'],
+                        cell=cell,
+                        updated=report['updated_at'],
+                        nodes=nodes,
+                        guests=_parse_count(int(stats.get('num_instances')
+                                                or 0)),
+                        has_driver=bool(cells)
+                        and all(map(_runs_ghsched_driver, cells)),
+                        floating=devices.get(None, {}),
+                        pfs=tuple(_iterate_pfs(pools)),
+                        placement_headroom=headroom.from_stats(stats),
+                        vcpus=_count_free_units(report, 'vcpus',
+                                                'cpu_allocation_ratio'),
+                        memory=_count_free_units(report, 'memory_mb',
+                                                 'ram_allocation_ratio'))
 
 
 def _count_free_units(report: Mapping[str, Any], column: str,
@@ -541,7 +541,7 @@ def _parse_node_capacity(
     cell: Mapping[str, Any],
     report: Mapping[str, Any],
     devices: Mapping[int | None, Mapping[Device, int]],
-) -> NodeCapacity:
+) -> ReportedNode:
     """Parse the free CPUs, memory and devices of a host NUMA node.
 
     :param cell: the NUMA node in the host's report.
@@ -556,7 +556,7 @@ def _parse_node_capacity(
                  * _parse_allocation_ratio(report['ram_allocation_ratio']))
     shared = int(len(_parse_cpus(cell['cpuset']))
                  * _parse_allocation_ratio(report['cpu_allocation_ratio']))
-    return NodeCapacity(
+    return ReportedNode(
         number=node,
         pinned=len(pinned - _parse_cpus(cell['pinned_cpus'])),
         shared=shared - _parse_count(cell['cpu_usage']),

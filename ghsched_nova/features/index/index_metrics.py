@@ -68,7 +68,7 @@ class Figures:
     malformed: int = 0
 
 
-class Collector(registry.Collector):
+class IndexCollector(registry.Collector):
     """Prometheus collector of the metrics of one scheduler process."""
 
     def __init__(self, figures: Figures) -> None:
@@ -147,7 +147,7 @@ class Writer:
     def _write_file(self, directory: Path, figures: Figures) -> None:
         self._remove_at_exit(directory)
         found = prometheus_client.CollectorRegistry()
-        found.register(Collector(figures))
+        found.register(IndexCollector(figures))
         prometheus_client.write_to_textfile(
             str(_get_path(directory, os.getpid())), found)
 

@@ -39,10 +39,10 @@ from oslo_log import log as logging
 
 from ghsched_nova.features.index import derived_candidates
 from ghsched_nova.features.index.host_capacity import Device
-from ghsched_nova.features.index.host_capacity import HostReport
 from ghsched_nova.features.index.host_capacity import HostView
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index.host_index import Index
 from ghsched_nova.features.index.host_index import POOL
 from ghsched_nova.nova_seams import scheduler
@@ -103,7 +103,7 @@ class Search:
     """
 
     spec: Any
-    need: Need
+    need: RequestNeed
     wanted: int = BATCH
     tried: set[str] = field(default_factory=set)
     attempts: int = 0
@@ -150,7 +150,8 @@ class Search:
 
 def compute_request_need(spec: shared.RequestSpec,
                          instance_uuids: Sequence[str] | None,
-                         accounting: policies.Accounting) -> Need | None:
+                         accounting: policies.Accounting
+                         ) -> RequestNeed | None:
     """Return the resources that a scheduling request needs on one host.
 
     Returns None if the scheduler's in-memory index of hosts does not support
@@ -168,17 +169,18 @@ def compute_request_need(spec: shared.RequestSpec,
     demand = policy.get_bandwidth_by_node(accounting) if policy else {}
     devices = _list_required_vfs(spec, policy)
     nodes = tuple(
-        NodeNeed(pinned=node.pinned, shared=node.shared, memory=node.memory,
-                 page=max(0, cell.pagesize or 0),
-                 bandwidth=demand.get(number, 0),
-                 devices=devices.get(number, ()))
+        RequestNodeNeed(pinned=node.pinned, shared=node.shared,
+                        memory=node.memory,
+                        page=max(0, cell.pagesize or 0),
+                        bandwidth=demand.get(number, 0),
+                        devices=devices.get(number, ()))
         for number, (cell, node) in enumerate(zip(cells, parts, strict=True)))
-    return Need(nodes, len(policy.groups) if policy else 0,
-                needs_driver=policy is not None,
-                other_requirements=_make_other_requirements(spec),
-                vcpus=(sum(node.shared for node in nodes) if topology
-                       else spec.flavor.vcpus),
-                memory=spec.flavor.memory_mb)
+    return RequestNeed(nodes, len(policy.groups) if policy else 0,
+                       needs_driver=policy is not None,
+                       other_requirements=_make_other_requirements(spec),
+                       vcpus=(sum(node.shared for node in nodes) if topology
+                              else spec.flavor.vcpus),
+                       memory=spec.flavor.memory_mb)
 
 
 def _is_unsupported_by_index(spec: shared.RequestSpec) -> bool:
@@ -328,7 +330,7 @@ def filter_by_traits(query: Query, answer: Mapping[str, Any],
 
 
 def parse_free_bandwidth_and_groups(
-        host: HostReport,
+        host: ReportedHost,
         summaries: Mapping[str, Any]) -> tuple[dict[int, int], int | None]:
     """Return a host's free bandwidth and control groups from Placement.
 
@@ -433,7 +435,7 @@ class _CandidateCollector:
             search.withdraw_host(row.uuid)
 
     def _add_template(self, found: Sequence[Any], summaries: Mapping[str, Any],
-                      row: HostReport) -> None:
+                      row: ReportedHost) -> None:
         template = (None if self._query.has_granular_traits else
                     derived_candidates.make_candidate_template(
                         self._query.parameters, found, summaries, row))
@@ -463,7 +465,8 @@ def _summarize_free_amounts(view: HostView) -> dict[str, Any]:
 
 def _query_and_record_candidates(
         search: Search, index: Index, client: Any, context: Any, query: Query,
-        row: HostReport) -> tuple[list[Mapping[str, Any]], Mapping[str, Any]]:
+        row: ReportedHost) -> tuple[list[Mapping[str, Any]],
+                                    Mapping[str, Any]]:
     """Query Placement for a host's allocation candidates; update the index.
 
     :returns: the candidates that have the required traits, and Placement's
@@ -483,7 +486,7 @@ def _query_and_record_candidates(
 
 
 def _query_host_candidates(client: Any, context: Any, query: Query,
-                           host: HostReport,
+                           host: ReportedHost,
                            version: str) -> Mapping[str, Any]:
     response = client.get(
         f'/allocation_candidates?{query.for_host(host.uuid)}',
@@ -505,7 +508,7 @@ def _propose_hosts(search: Search, index: Index, manager: Any, context: Any,
     members = _list_group_hosts(search.spec)
     policy = get_group_policy(search.spec)
 
-    def propose(allows: Callable[[HostReport], bool]) -> list[HostView]:
+    def propose(allows: Callable[[ReportedHost], bool]) -> list[HostView]:
         return index.propose_hosts(
             search.need, allows, search.tried, time.monotonic(),
             search.servers if policy == AFFINITY else 1)
@@ -565,7 +568,7 @@ class _AllowedHosts:
         self._wanted, self._forbidden = (
             scheduler.get_required_and_forbidden_aggregates(resources))
 
-    def is_allowed(self, host: HostReport) -> bool:
+    def is_allowed(self, host: ReportedHost) -> bool:
         if (host.name.lower() in self._ignored
                 or host.cell not in self._enabled
                 or self._cell not in (None, host.cell)):

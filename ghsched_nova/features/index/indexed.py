@@ -32,7 +32,7 @@ from oslo_log import log as logging
 
 from ghsched_nova.features.index import cloud_memory
 from ghsched_nova.features.index import derived_candidates
-from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_nova.features.index.host_index import Index
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_metrics
@@ -106,7 +106,7 @@ class IndexedScheduler:
         return self._memory if is_usable else None
 
     def compute_need(self, context: Any, spec: Any,
-                     instance_uuids: Any) -> Need | None:
+                     instance_uuids: Any) -> RequestNeed | None:
         """Return the resources that a scheduling request needs.
 
         Also updates the in-memory index of hosts from Nova's database. Returns
@@ -132,8 +132,8 @@ class IndexedScheduler:
             self._count_request_result('others')
         return need
 
-    def select_hosts(self, spec: Any, servers: Sequence[str], need: Need,
-                     schedule_request: Callable[[Any], Any],
+    def select_hosts(self, spec: Any, servers: Sequence[str],
+                     need: RequestNeed, schedule_request: Callable[[Any], Any],
                      has_other: bool = False,
                      wanted: int = index_search.BATCH) -> Any:
         """Select hosts for a request with the in-memory index of hosts.
@@ -173,7 +173,7 @@ class IndexedScheduler:
         self._count_request_result('fallbacks')
         return None
 
-    def may_have_cpus_and_memory(self, need: Need) -> bool:
+    def may_have_cpus_and_memory(self, need: RequestNeed) -> bool:
         """Return whether a host may have enough CPUs and memory for a request.
 
         The answer is no only if all hosts' reports were read just now. It
@@ -237,7 +237,7 @@ class IndexedScheduler:
                                         time.monotonic())
 
     def subtract_placed_guests(self, selections: Any, servers: Sequence[str],
-                               need: Need) -> None:
+                               need: RequestNeed) -> None:
         """Subtract placed guests from the free resources of hosts.
 
         Errors are logged and not raised. Guests that Nova's own search placed
@@ -255,7 +255,7 @@ class IndexedScheduler:
                         (), [hosts[0].compute_node_uuid], time.monotonic())
 
     def _subtract_placed_guest(self, hosts: Any, server: str,
-                               need: Need) -> bool:
+                               need: RequestNeed) -> bool:
         """Return whether a placed guest was subtracted from its host."""
         with _logging_errors('cannot subtract the claim from the index',
                              server):
@@ -290,7 +290,7 @@ class IndexedScheduler:
     # -- refusals -------------------------------------------------------------
 
     def refuse_if_cached(
-            self, spec: Any, need: Need,
+            self, spec: Any, need: RequestNeed,
             has_candidates: Callable[[list[tuple[str, str]]], bool]) -> None:
         """Refuse a request if an equal one was, and nothing has changed since.
 

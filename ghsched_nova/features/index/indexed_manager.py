@@ -16,7 +16,7 @@ from typing import Any
 
 from nova import exception
 
-from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_nova.features.index import indexed
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import manager
@@ -99,7 +99,7 @@ class IndexedManager(manager.CoreSchedulerManager):
         return found
 
     def _search_unless_refused(self, index: indexed.IndexedScheduler,
-                               need: Need, call: SelectCall,
+                               need: RequestNeed, call: SelectCall,
                                spec: shared.RequestSpec) -> Any:
         """Search all hosts for a request unless a cached refusal still holds.
         """

@@ -28,7 +28,7 @@ from typing import TypeAlias
 from oslo_serialization import jsonutils
 
 from ghsched_nova.base.aged_cache import AgedCache
-from ghsched_nova.features.index.host_capacity import Need
+from ghsched_nova.features.index.host_capacity import RequestNeed
 
 #: Parameters of a query for allocation candidates.
 Query: TypeAlias = Sequence[tuple[str, str]]
@@ -65,11 +65,11 @@ class RefusalCache:
         CPUs and memory for a request.
     """
 
-    def __init__(self, may_have_room: Callable[[Need], bool]) -> None:
+    def __init__(self, may_have_room: Callable[[RequestNeed], bool]) -> None:
         self._may_have_room = may_have_room
         self._refusals = AgedCache[str, _Refusal](MAX_AGE, _MAX_REFUSALS)
 
-    def find_refusal_reason(self, spec: Any, need: Need,
+    def find_refusal_reason(self, spec: Any, need: RequestNeed,
                             has_candidates: Callable[[list[tuple[str, str]]],
                                                      bool]) -> str | None:
         """Return the cached reason why an equal request was refused.

@@ -27,8 +27,8 @@ from ghsched_placement.base import decimals
 
 #: Function that sets the CPUs of an interrupt; returns the error, or an empty
 #: text.
-Steer = Callable[[model.Action], str]
-Report = guest_changes.Report[model.Action]
+Steer = Callable[[model.InterruptChange], str]
+Report = guest_changes.ChangeReport[model.InterruptChange]
 
 
 def plan_interrupt_changes(
@@ -80,7 +80,7 @@ def reconcile_interrupts(guests: Iterable[model.InterruptGuest],
             for action, why in failed.items())))
 
 
-def read_interrupt_affinity(path: Path) -> model.Affinity | None:
+def read_interrupt_affinity(path: Path) -> model.IrqAffinity | None:
     """Read which CPUs may handle an interrupt.
 
     :param path: directory of the interrupt in ``/proc/irq``.
@@ -92,8 +92,8 @@ def read_interrupt_affinity(path: Path) -> model.Affinity | None:
     effective = (cpulist.read_cpu_list(path / 'effective_affinity_list')
                  or frozenset())
     # The kernel shows -1 for a device without a node.
-    return model.Affinity(cpus, effective,
-                          decimals.parse_decimal(_read_text(path / 'node')))
+    return model.IrqAffinity(cpus, effective,
+                             decimals.parse_decimal(_read_text(path / 'node')))
 
 
 def _read_text(path: Path) -> str:

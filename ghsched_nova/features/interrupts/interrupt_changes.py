@@ -38,7 +38,7 @@ def _make_mover(guests: compute_hooks.HostGuests) -> interrupts.InterruptMover:
         _set_interrupt_cpus_as_root)
 
 
-def _set_interrupt_cpus_as_root(action: model.Action) -> str:
+def _set_interrupt_cpus_as_root(action: model.InterruptChange) -> str:
     """Set the CPUs that handle an interrupt, as root.
 
     :returns: error message; empty on success.

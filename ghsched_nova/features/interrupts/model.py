@@ -68,7 +68,7 @@ class Interrupt:
 
 
 @dataclass(frozen=True)
-class Affinity:
+class IrqAffinity:
     """CPUs that handle an interrupt, from ``/proc/irq``.
 
     :param cpus: CPUs that may handle the interrupt.
@@ -126,7 +126,7 @@ class HostCpus:
 
 
 @dataclass(frozen=True)
-class Action:
+class InterruptChange:
     """Change of the CPUs that handle one interrupt.
 
     :param uuid: UUID of the guest whose device sends the interrupt.
@@ -222,8 +222,9 @@ def select_steerable_interrupts(
 
 def plan_interrupt_actions(
         interrupts: Iterable[tuple[InterruptGuest, Interrupt]],
-        routes: Mapping[int, Affinity],
-        host: HostCpus) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+        routes: Mapping[int, IrqAffinity],
+        host: HostCpus) -> tuple[tuple[InterruptChange, ...],
+                                 tuple[Problem, ...]]:
     """Plan moves of device interrupts to housekeeping CPUs.
 
     Housekeeping CPUs are neither dedicated to guests nor isolated. An
@@ -245,14 +246,15 @@ def plan_interrupt_actions(
             problems[_make_no_cpu_problem(guest, interrupt, route)] = None
         elif not (route.cpus & host.online) <= cpus:
             actions.append(
-                Action(guest.uuid, interrupt, cpus, _describe_route(route))
+                InterruptChange(guest.uuid, interrupt, cpus,
+                                _describe_route(route))
             )
     return tuple(actions), tuple(problems)
 
 
 def _make_no_cpu_problem(
         guest: InterruptGuest, interrupt: Interrupt,
-        route: Affinity) -> Problem:
+        route: IrqAffinity) -> Problem:
     """Return the problem that there is no CPU to move an interrupt to.
 
     All CPUs of the interrupt's NUMA node are dedicated to guests or isolated.
@@ -263,7 +265,7 @@ def _make_no_cpu_problem(
                     f'{where} has no CPU that no guest has for itself')
 
 
-def _describe_route(route: Affinity) -> str:
+def _describe_route(route: IrqAffinity) -> str:
     goes = (f', and goes to {cpulist.render_cpu_list(route.effective)}'
             if route.effective else '')
     return f'it may go to CPUs {cpulist.render_cpu_list(route.cpus)}{goes}'

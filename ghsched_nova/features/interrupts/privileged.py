@@ -36,7 +36,7 @@ _WHY = {
 }
 
 
-def set_interrupt_cpus(action: model.Action) -> str:
+def set_interrupt_cpus(action: model.InterruptChange) -> str:
     """Set the CPUs that handle an interrupt, by the privileged helper.
 
     :returns: error message; empty on success.
@@ -48,7 +48,7 @@ def set_interrupt_cpus(action: model.Action) -> str:
         return str(error)
 
 
-def set_interrupt_cpus_as_root(action: model.Action) -> str:
+def set_interrupt_cpus_as_root(action: model.InterruptChange) -> str:
     """Set the CPUs that handle an interrupt; the caller must be root.
 
     :returns: error message; empty on success.

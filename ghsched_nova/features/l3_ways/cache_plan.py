@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ghsched_nova.features.l3_ways import reserved_ways
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import schemata
 
@@ -111,10 +111,11 @@ def _drop_removed_groups(groups: Mapping[str, schemata.Schemata],
             if name not in removed}
 
 
-def _find_mask_overlaps(cache: Cache, owners: Mapping[str, model.ResctrlGuest],
+def _find_mask_overlaps(cache: CacheWays,
+                        owners: Mapping[str, model.ResctrlGuest],
                         current: Mapping[str, schemata.Schemata],
                         others: Mapping[str, schemata.Schemata]
-                        ) -> Iterator[model.Problem]:
+                        ) -> Iterator[model.PolicyProblem]:
     """Yield a problem for each guest whose L3 cache ways another group uses.
 
     The guest has reserved the ways, so no other group should use them.
@@ -133,7 +134,7 @@ def _find_mask_overlaps(cache: Cache, owners: Mapping[str, model.ResctrlGuest],
                 cache, guest.ways, current[name], rows
             )
             if text:
-                yield model.Problem(
+                yield model.PolicyProblem(
                     guest.domain.uuid, name,
                     f'{f"control group {other}" if other else _ROOT_TEXT} has '
                     f'{text} that the guest has to itself')
@@ -146,9 +147,9 @@ def _get_unshared_uuid(guest: model.ResctrlGuest) -> str:
 _Masks = dict[int, dict[str, int]]
 
 
-def _assign_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
+def _assign_masks(cache: CacheWays, groups: Mapping[str, model.ResctrlGuest],
                   current: Mapping[str, schemata.Schemata]
-                  ) -> tuple[_Masks, list[model.Problem]]:
+                  ) -> tuple[_Masks, list[model.PolicyProblem]]:
     """Assign L3 cache ways, as bit masks, to control groups.
 
     :param groups: a guest of each control group, by name of the group.
@@ -165,13 +166,13 @@ def _assign_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
                                                domain)
             for name in ways})
         lacking |= dict.fromkeys(ways.keys() - masks[domain].keys(), domain)
-    return masks, [model.Problem(
+    return masks, [model.PolicyProblem(
         groups[name].domain.uuid, name,
         f'there are no {groups[name].ways[domain]} ways left in L3 '
         f'{domain}') for name, domain in sorted(lacking.items())]
 
 
-def _write_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
+def _write_masks(cache: CacheWays, groups: Mapping[str, model.ResctrlGuest],
                  current: Mapping[str, schemata.Schemata],
                  masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 cache ways of the guests' control groups.
@@ -196,7 +197,8 @@ def _write_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
                                               {domain: mine.get(name, rest)})
 
 
-def _write_shared_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
+def _write_shared_masks(cache: CacheWays,
+                        groups: Mapping[str, model.ResctrlGuest],
                         current: Mapping[str, schemata.Schemata],
                         masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 ways of control groups that reserve none.
@@ -209,7 +211,7 @@ def _write_shared_masks(cache: Cache, groups: Mapping[str, model.ResctrlGuest],
                 cache, name, _get_unshared_uuid(guest), current[name], masks)
 
 
-def _write_shared_mask(cache: Cache, name: str, uuid: str,
+def _write_shared_mask(cache: CacheWays, name: str, uuid: str,
                        current: schemata.Schemata,
                        masks: _Masks) -> Iterator[model.Action]:
     wanted = {}
@@ -223,7 +225,7 @@ def _write_shared_mask(cache: Cache, name: str, uuid: str,
     yield from _write_differing_masks(cache, name, uuid, current, wanted)
 
 
-def _write_differing_masks(cache: Cache, name: str, uuid: str,
+def _write_differing_masks(cache: CacheWays, name: str, uuid: str,
                            current: schemata.Schemata,
                            wanted: Mapping[int, int]) -> Iterator[
                                model.Action]:

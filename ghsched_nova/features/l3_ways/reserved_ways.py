@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import functools
 import operator
 
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl.cache_facts import find_longest_bit_run
 from ghsched_nova.resctrl.cache_facts import make_low_bits_mask
 from ghsched_nova.resctrl import schemata
@@ -37,7 +37,7 @@ def is_contiguous(mask: int) -> bool:
 
 
 def compute_unreserved_ways(
-    cache: Cache, masks: Mapping[str, int], domain: int
+    cache: CacheWays, masks: Mapping[str, int], domain: int
 ) -> int:
     """Return the L3 ways of one cache that no control group has reserved.
 
@@ -58,7 +58,7 @@ def compute_unreserved_ways(
 
 
 def assign_reserved_masks(
-    cache: Cache, wanted: Mapping[str, int], current: Mapping[str, int]
+    cache: CacheWays, wanted: Mapping[str, int], current: Mapping[str, int]
 ) -> dict[str, int]:
     """Assign reserved L3 ways of one cache to control groups.
 
@@ -87,7 +87,7 @@ def assign_reserved_masks(
 
 
 def _find_valid_masks(
-    cache: Cache, wanted: Mapping[str, int], current: Mapping[str, int]
+    cache: CacheWays, wanted: Mapping[str, int], current: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
     taken = 0
     for name in sorted(wanted):
@@ -98,7 +98,7 @@ def _find_valid_masks(
             yield name, mask
 
 
-def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
+def _add_outermost_masks(cache: CacheWays, masks: Mapping[str, int],
                          wanted: Mapping[str, int]) -> dict[str, int]:
     """Assign free L3 ways of one cache to further control groups.
 
@@ -126,7 +126,7 @@ def _add_outermost_masks(cache: Cache, masks: Mapping[str, int],
     return found
 
 
-def _list_candidate_masks(cache: Cache, ways: int) -> list[int]:
+def _list_candidate_masks(cache: CacheWays, ways: int) -> list[int]:
     """Return all bit masks of a number of adjacent L3 ways.
 
     The masks are in the order in which guests get them: ascending if guests
@@ -154,7 +154,7 @@ def get_group_mask(group: schemata.Schemata, line: str, domain: int) -> int:
         return 0
 
 
-def describe_shared_ways(cache: Cache, domains: Iterable[int],
+def describe_shared_ways(cache: CacheWays, domains: Iterable[int],
                          first: schemata.Schemata,
                          second: schemata.Schemata) -> str:
     """Describe the L3 cache ways that two control groups share.
@@ -181,7 +181,7 @@ def describe_shared_ways(cache: Cache, domains: Iterable[int],
 
 
 def list_unshared_caches(
-    cache: Cache, group: schemata.Schemata, root: schemata.Schemata
+    cache: CacheWays, group: schemata.Schemata, root: schemata.Schemata
 ) -> list[int]:
     """Return the L3 caches in which a group shares no way with the root group.
 
@@ -199,7 +199,7 @@ def list_unshared_caches(
             & get_group_mask(root, line, domain)]
 
 
-def make_mask_order_key(cache: Cache, mask: int) -> int:
+def make_mask_order_key(cache: CacheWays, mask: int) -> int:
     """Return a sort key that orders L3 bit masks as guests get them.
 
     If guests get low ways first, the lowest mask comes first, otherwise the

@@ -70,7 +70,7 @@ class GuestRecord:
     abandoned: bool = False
 
 
-class Records(rollback.ServerLock, Protocol):
+class PolicyChangeRecords(rollback.ServerLock, Protocol):
     """Reader and writer of Nova's records of one guest."""
 
     def read_guest(self) -> GuestRecord:
@@ -131,7 +131,7 @@ class PolicyChangeClient(Protocol):
         """
 
 
-class GuestAllocation(Protocol):
+class AllocationClient(Protocol):
     """Client that reads and changes a guest's allocation in Placement.
 
     Implemented by
@@ -163,7 +163,7 @@ class GuestAllocation(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PolicyChangePlan:
     """Plan of a change of a guest's bandwidth policy.
 
     :param amounts_before: percent of bandwidth in the guest's allocation
@@ -205,14 +205,14 @@ class PolicyChanger:
     :param accounting: ``[ghsched]bandwidth_accounting``.
     """
 
-    records: Records
-    make_allocation_client: Callable[[GuestRecord], GuestAllocation]
+    records: PolicyChangeRecords
+    make_allocation_client: Callable[[GuestRecord], AllocationClient]
     host: PolicyChangeClient
     accounting: Accounting
 
     def change_policy(
         self, new_values: changes.RequestedChanges, dry_run: bool = False
-    ) -> Plan:
+    ) -> PolicyChangePlan:
         """Change the bandwidth policy of a server, or only check the change.
 
         Nothing is written if the server has the policy already, and was not
@@ -237,7 +237,7 @@ class PolicyChanger:
 
     def _check_and_plan_change(
         self, new_values: changes.RequestedChanges, dry_run: bool
-    ) -> Plan:
+    ) -> PolicyChangePlan:
         """Check a change of a bandwidth policy; return the plan of the change.
 
         Nothing is changed.
@@ -256,7 +256,7 @@ class PolicyChanger:
             raise errors.Refused(rollback.describe_error(error)) from error
         return plan
 
-    def _plan(self, new_values: changes.RequestedChanges) -> Plan:
+    def _plan(self, new_values: changes.RequestedChanges) -> PolicyChangePlan:
         guest = self.records.read_guest()
         change = changes.check_policy_change(
             guest.extra_specs, new_values, len(guest.host_nodes), guest.vcpus
@@ -273,7 +273,7 @@ class PolicyChanger:
         after = changes.compute_allocation_amounts(
             change.after, self.accounting, guest.host_nodes,
             guest.compute_node, {names.MEM_BW_PCT})
-        return Plan(
+        return PolicyChangePlan(
             guest, change, before, after, answer['policy'],
             answer['effective'],
             needed=(dict(guest.extra_specs) != dict(change.extra_specs)
@@ -292,7 +292,8 @@ class PolicyChanger:
 
     # -- doing ----------------------------------------------------------------
 
-    def _carry_out(self, plan: Plan, undo: rollback.Rollback) -> None:
+    def _carry_out(self, plan: PolicyChangePlan, undo: rollback.Rollback
+                   ) -> None:
         allocation = self.make_allocation_client(plan.guest)
         undo.steps.append(lambda: self._restore_allocation(plan))
         # Nothing is released before the host has agreed: another guest could
@@ -307,7 +308,7 @@ class PolicyChanger:
             allocation.write_amounts(plan.amounts_after)
         self.records.save_extra_specs(plan.change.extra_specs)
 
-    def _set(self, plan: Plan, undo: rollback.Rollback) -> None:
+    def _set(self, plan: PolicyChangePlan, undo: rollback.Rollback) -> None:
         call_id = str(uuid.uuid4())
         undo.steps.append(
             lambda: self._restore_host_policy(plan, call_id, undo))
@@ -324,7 +325,7 @@ class PolicyChanger:
             self._resolve_unanswered_call(plan, call_id, silent, undo)
 
     def _resolve_unanswered_call(
-        self, plan: Plan, call_id: str, timeout: errors.HostSilent,
+        self, plan: PolicyChangePlan, call_id: str, timeout: errors.HostSilent,
         undo: rollback.Rollback
     ) -> None:
         """Find out whether a host that did not answer has set the new policy.
@@ -355,7 +356,8 @@ class PolicyChanger:
 
     # -- undoing --------------------------------------------------------------
 
-    def _allocate_again(self, plan: Plan, undo: rollback.Rollback) -> str:
+    def _allocate_again(self, plan: PolicyChangePlan, undo: rollback.Rollback
+                        ) -> str:
         """Allocate what the change has released, before the host enforces it.
 
         Another guest may have been given it. The host and Placement then keep
@@ -383,7 +385,7 @@ class PolicyChanger:
                 'values when Placement can allocate them')
         return ''
 
-    def _restore_host_policy(self, plan: Plan, call_id: str,
+    def _restore_host_policy(self, plan: PolicyChangePlan, call_id: str,
                              undo: rollback.Rollback) -> str:
         """Make a host enforce a guest's old bandwidth policy again.
 
@@ -416,7 +418,7 @@ class PolicyChanger:
             )
         return ''
 
-    def _restore_allocation(self, plan: Plan,
+    def _restore_allocation(self, plan: PolicyChangePlan,
                             amounts: changes.Amounts | None = None) -> str:
         """Restore a guest's allocation after a failed change of its policy.
 
@@ -427,7 +429,7 @@ class PolicyChanger:
             self.make_allocation_client(plan.guest).write_amounts,
             plan.amounts_before if amounts is None else amounts)
 
-    def _allocate_larger_amounts(self, plan: Plan) -> str:
+    def _allocate_larger_amounts(self, plan: PolicyChangePlan) -> str:
         """Allocate the larger amounts of a guest's old and new policy.
 
         This is used if it is unknown which of the policies the host enforces.
@@ -443,7 +445,7 @@ class PolicyChanger:
             self._restore_allocation(plan, _get_larger_amounts(plan))]))
 
 
-def _get_larger_amounts(plan: Plan) -> changes.Amounts:
+def _get_larger_amounts(plan: PolicyChangePlan) -> changes.Amounts:
     """Return the larger of the amounts before and after a change of a policy.
 
     :returns: amount by provider and resource class.

@@ -68,7 +68,7 @@ class Mover:
         self._busy: set[str] = set()
         self._guard = threading.Lock()
 
-    def move_guest(self, domain: policy_change.Domain,
+    def move_guest(self, domain: policy_change.LiveDomain,
                    packed: move_messages.Packed,
                    claim: Claim, record: Record) -> None:
         """Move a running domain to other host NUMA nodes; undo after an error.
@@ -91,7 +91,7 @@ class Mover:
                     str(error) or repr(error)) from error
             self._remove_record(domain)
 
-    def _move_claimed(self, domain: policy_change.Domain,
+    def _move_claimed(self, domain: policy_change.LiveDomain,
                       packed: move_messages.Packed,
                       commit: Callable[[], None], record: Record) -> None:
         """Move a domain to its claimed NUMA nodes and update Nova's record.
@@ -112,7 +112,7 @@ class Mover:
         except Exception as error:
             self._roll_back(domain, request, record, error)
 
-    def _roll_back(self, domain: policy_change.Domain,
+    def _roll_back(self, domain: policy_change.LiveDomain,
                    request: move_messages.MoveRequest, record: Record,
                    error: Exception) -> None:
         """Move a domain back to its old NUMA nodes after a failed move.
@@ -147,7 +147,7 @@ class Mover:
         with self._guard:
             return uuid in self._busy
 
-    def resolve_interrupted_move(self, domain: policy_change.Domain,
+    def resolve_interrupted_move(self, domain: policy_change.LiveDomain,
                                  cells: Sequence[GuestCell]) -> bool:
         """Move a domain to Nova's recorded nodes if its move was interrupted.
 
@@ -181,7 +181,7 @@ class Mover:
 
     # -- the steps ------------------------------------------------------------
 
-    def _move_domain(self, domain: policy_change.Domain,
+    def _move_domain(self, domain: policy_change.LiveDomain,
                      request: move_messages.MoveRequest) -> None:
         """Move a domain's control group, CPUs and memory to new NUMA nodes.
 
@@ -205,7 +205,7 @@ class Mover:
         if xml != domain.persistent:
             domain.define(xml)
 
-    def _pin_threads(self, domain: policy_change.Domain,
+    def _pin_threads(self, domain: policy_change.LiveDomain,
                      request: move_messages.MoveRequest) -> None:
         before, after = (
             thread_pins.parse_pins(document.parse_element(xml))
@@ -225,12 +225,12 @@ class Mover:
             else:
                 handle.pinIOThread(number, where, policy_change.LIVE)
 
-    def _write_record(self, domain: policy_change.Domain,
+    def _write_record(self, domain: policy_change.LiveDomain,
                       text: str | None) -> None:
         domain.write_metadata(text, move_xml.PREFIX,
                               move_xml.NAMESPACE)
 
-    def _remove_record(self, domain: policy_change.Domain) -> None:
+    def _remove_record(self, domain: policy_change.LiveDomain) -> None:
         """Remove the record of a move from a domain's metadata; never raises.
 
         The domain has the record while it is moved between NUMA nodes. If the

@@ -59,7 +59,7 @@ class HostMoves:
         self._mover = mover
         self._memory = memory
 
-    def check_move(self, domain: policy_change.Domain,
+    def check_move(self, domain: policy_change.LiveDomain,
                    move: move_messages.Packed) -> None:
         """Check that a guest can move between NUMA nodes of this host.
 
@@ -77,7 +77,7 @@ class HostMoves:
             raise policy_change.NotChanged('; '.join(found))
 
     def move_guest(self, context: Any, instance: Any,
-                   domain: policy_change.Domain,
+                   domain: policy_change.LiveDomain,
                    move: move_messages.Packed) -> None:
         """Move a guest between NUMA nodes of this host.
 

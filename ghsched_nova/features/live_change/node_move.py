@@ -54,7 +54,7 @@ class GuestLocation:
     devices: tuple[str, ...] = ()
 
 
-class Records(rollback.ServerLock, Protocol):
+class NodeMoveRecords(rollback.ServerLock, Protocol):
     """Reader of Nova's records of one guest, which can also lock the server.
     """
 
@@ -101,7 +101,7 @@ class NodeMoveClient(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NodeMovePlan:
     """Plan of a move of a guest between host NUMA nodes.
 
     :param amounts_before: amounts in the guest's allocation before the move,
@@ -141,13 +141,13 @@ class NodeMover:
     :param accounting: ``[ghsched]bandwidth_accounting``.
     """
 
-    records: Records
+    records: NodeMoveRecords
     make_allocation_client: Callable[[change.GuestRecord, tuple[int, ...]],
-                                     change.GuestAllocation]
+                                     change.AllocationClient]
     host: NodeMoveClient
     accounting: Accounting
 
-    def plan_move(self, new_nodes: Mapping[int, int]) -> Plan:
+    def plan_move(self, new_nodes: Mapping[int, int]) -> NodeMovePlan:
         """Check whether a guest can move to other NUMA nodes of its host.
 
         Nothing is changed.
@@ -173,7 +173,7 @@ class NodeMover:
             raise errors.Refused(rollback.describe_error(error)) from error
         return plan
 
-    def move_guest(self, new_nodes: Mapping[int, int]) -> Plan:
+    def move_guest(self, new_nodes: Mapping[int, int]) -> NodeMovePlan:
         """Move a guest to other NUMA nodes of its host.
 
         Old and new nodes are allocated in Placement during the move. Nothing
@@ -196,7 +196,7 @@ class NodeMover:
             raise errors.RollbackIncomplete('the server was moved', [left])
         return plan
 
-    def _carry_out(self, plan: Plan, undo: rollback.Rollback) -> None:
+    def _carry_out(self, plan: NodeMovePlan, undo: rollback.Rollback) -> None:
         if plan.amounts_after:
             allocation = self._make_allocation_client(plan)
             undo.steps.append(lambda: rollback.restore_allocated_amounts(
@@ -209,7 +209,7 @@ class NodeMover:
         undo.steps.clear()
         self._release_old_nodes(plan)
 
-    def _move(self, plan: Plan, undo: rollback.Rollback) -> None:
+    def _move(self, plan: NodeMovePlan, undo: rollback.Rollback) -> None:
         call_id = str(uuid.uuid4())
         try:
             self.host.move_nodes(plan.guest, move_messages.pack_move(
@@ -223,7 +223,7 @@ class NodeMover:
             self._keep_both(plan, error, undo)
 
     def _resolve_unanswered_call(
-        self, plan: Plan, call_id: str, timeout: errors.HostSilent,
+        self, plan: NodeMovePlan, call_id: str, timeout: errors.HostSilent,
         undo: rollback.Rollback
     ) -> None:
         """Find out whether a host that did not answer has moved the guest.
@@ -248,7 +248,7 @@ class NodeMover:
                 cell.host_node for cell in plan.request.move.after]:
             raise errors.Refused(f'{timeout}; the server has not been moved')
 
-    def _keep_both(self, plan: Plan, error: BaseException,
+    def _keep_both(self, plan: NodeMovePlan, error: BaseException,
                    undo: rollback.Rollback) -> NoReturn:
         """Keep the old and the new NUMA nodes allocated after a failed move.
 
@@ -263,7 +263,7 @@ class NodeMover:
             rollback.describe_error(error),
             self._describe_manual_steps(plan)) from error
 
-    def _release_old_nodes(self, plan: Plan) -> None:
+    def _release_old_nodes(self, plan: NodeMovePlan) -> None:
         try:
             if plan.amounts_after:
                 self._make_allocation_client(plan).write_amounts(
@@ -276,7 +276,7 @@ class NodeMover:
                 [self._describe_leftover_allocation(plan)]) from error
 
     @staticmethod
-    def _describe_manual_steps(plan: Plan) -> list[str]:
+    def _describe_manual_steps(plan: NodeMovePlan) -> list[str]:
         """Return what an admin must do if the result of a move is unknown."""
         state = ('the server is on its old NUMA nodes, on its new NUMA nodes, '
                  f'or on both, of the host {plan.guest.host}; when '
@@ -290,15 +290,16 @@ class NodeMover:
                 'is not needed']
 
     @staticmethod
-    def _describe_leftover_allocation(plan: Plan) -> str:
+    def _describe_leftover_allocation(plan: NodeMovePlan) -> str:
         return ('in Placement the server still has its allocation on the old '
                 f'NUMA nodes of the host {plan.guest.host}; run "openstack '
                 'ghsched audit --fix", or this command again, to remove it')
 
-    def _make_allocation_client(self, plan: Plan) -> change.GuestAllocation:
+    def _make_allocation_client(self, plan: NodeMovePlan
+                                ) -> change.AllocationClient:
         return self.make_allocation_client(plan.guest, plan.host_nodes)
 
-    def _plan(self, new_nodes: Mapping[int, int]) -> Plan:
+    def _plan(self, new_nodes: Mapping[int, int]) -> NodeMovePlan:
         place = self.records.read_guest_nodes()
         guest = place.guest
         if not guest.running:
@@ -315,7 +316,7 @@ class NodeMover:
         before, after = self._compute_amounts_before_and_after(
             place, [cell.host_node for cell in move.after]
         )
-        return Plan(guest, move_messages.MoveRequest(
+        return NodeMovePlan(guest, move_messages.MoveRequest(
             move, {node: cell.shared
                    for node, cell in place.host_cells.items()}),
             before, after)

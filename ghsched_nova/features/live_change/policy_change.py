@@ -55,7 +55,7 @@ class NotChanged(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class Domain:
+class LiveDomain:
     """Running libvirt domain, with its live and its persistent XML.
 
     :param guest: Guest of nova.virt.libvirt.guest.
@@ -176,7 +176,7 @@ def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
         'domain': setting.domain, **setting.effective_bandwidth.as_dict()}
 
 
-def domain_has_policy(host: engine.HostEngine, domain: Domain,
+def domain_has_policy(host: engine.HostEngine, domain: LiveDomain,
                       policy: Sequence[messages.Node]) -> bool:
     """Whether a domain already has a policy in its live and persistent XML."""
     xml = domain.persistent
@@ -184,7 +184,7 @@ def domain_has_policy(host: engine.HostEngine, domain: Domain,
             and host.domain_xml.update_memorytune(xml) == xml)
 
 
-def change_policy(host: engine.HostEngine, domain: Domain,
+def change_policy(host: engine.HostEngine, domain: LiveDomain,
                   policy: Sequence[messages.Node]) -> None:
     """Change the bandwidth policy of a running domain; undo after an error.
 
@@ -230,7 +230,7 @@ def _replace_limits(before: metadata.DomainPolicy,
             for one in asked.classes)))
 
 
-def _apply_policy(host: engine.HostEngine, domain: Domain,
+def _apply_policy(host: engine.HostEngine, domain: LiveDomain,
                   wanted: metadata.DomainPolicy) -> None:
     """Write a bandwidth policy to a running domain's XML and enforce it."""
     if metadata.read_policy(domain.live) != wanted or (
@@ -245,7 +245,7 @@ def _apply_policy(host: engine.HostEngine, domain: Domain,
         desired.parse_running_domain(domain.live, domain.guest.id))
 
 
-def _restore_policy(host: engine.HostEngine, domain: Domain,
+def _restore_policy(host: engine.HostEngine, domain: LiveDomain,
                     before: metadata.DomainPolicy, persistent: str) -> str:
     """Restore a domain's bandwidth policy after a failed change.
 

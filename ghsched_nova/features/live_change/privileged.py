@@ -68,7 +68,7 @@ def _check_address_range(value: tuple[int, int, int]) -> None:
     first, last, size = value
     if (size & (size - 1) or first % size or last % size
             or not 0 < last - first <= max(PIECE, size)):
-        raise bounds.Refused(
+        raise bounds.OutOfBounds(
             f'addresses {first:#x} to {last:#x} are not whole pages of {size} '
             'bytes, or too many')
 

@@ -53,7 +53,8 @@ MOVE_EVENT = moves.EVENT
 class NovaRecords:
     """Reads, changes and locks Nova's records of one guest.
 
-    Implements :class:`change.Records` and :class:`node_move.Records`.
+    Implements :class:`change.PolicyChangeRecords` and
+    :class:`node_move.NodeMoveRecords`.
 
     :param context: context of the guest's cell, see :func:`open_cell_context`.
     :param uuid: UUID of the instance.

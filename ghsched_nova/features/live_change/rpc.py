@@ -245,7 +245,7 @@ class PolicyEndpoint:
         return instance
 
     @contextlib.contextmanager
-    def running_domain(self, uuid: str) -> Iterator[policy_change.Domain]:
+    def running_domain(self, uuid: str) -> Iterator[policy_change.LiveDomain]:
         """Within this context, yield the libvirt domain of a running guest.
 
         :raises NotChanged: if the domain does not run.
@@ -255,7 +255,7 @@ class PolicyEndpoint:
                                                            name=uuid))
         if guest.id < 0:
             raise policy_change.NotChanged('the domain does not run')
-        yield policy_change.Domain(
+        yield policy_change.LiveDomain(
             guest, lambda xml: libvirt_guest.Guest.create(
                 xml, self._host))
 

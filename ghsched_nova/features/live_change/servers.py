@@ -32,7 +32,7 @@ def change_server_policy(
     server: str,
     new_values: Mapping[str, str | None],
     dry_run: bool,
-) -> live_changes.Plan:
+) -> live_changes.PolicyChangePlan:
     """Change a server's bandwidth policy, recorded as an instance action.
 
     :param context: context of the guest's cell.
@@ -97,7 +97,7 @@ def _make_allocation_client(
 
 
 def move_server(context: Any, server: str, new_nodes: Mapping[int, int],
-                dry_run: bool) -> node_move.Plan:
+                dry_run: bool) -> node_move.NodeMovePlan:
     """Move a server to other NUMA nodes of its host.
 
     The move is recorded as an instance action.

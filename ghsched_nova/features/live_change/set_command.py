@@ -108,7 +108,8 @@ def print_function_result(function: Callable[[], str], command: str) -> int:
 def change_server_policy(arguments: argparse.Namespace) -> Any:
     """Change the bandwidth policy of the server named on the command line.
 
-    :returns: the change, a ghsched_nova.features.live_change.change.Plan.
+    :returns: the change, a
+        :class:`ghsched_nova.features.live_change.change.PolicyChangePlan`.
     :raises NotHere: if Nova's configuration is not on this node.
     :raises PolicyError: if an extra spec is invalid; names the extra spec.
     :raises Refused: if the change is refused and nothing has changed.

@@ -23,7 +23,7 @@ from ghsched_placement.features.load import node_choice
 from ghsched_placement.query.candidates import NodeCost
 
 
-def get_fresh_load(state: Any) -> load.Load | None:
+def get_fresh_load(state: Any) -> load.HostLoad | None:
     """Return the load that a host last reported to nova-scheduler.
 
     Returns None if the host has reported no load, or if its report is older

@@ -49,7 +49,7 @@ class RunTimes(NamedTuple):
     waiting: int
 
 
-class Device(NamedTuple):
+class DiskTime(NamedTuple):
     """Time in milliseconds that a block device has spent on requests.
 
     :param busy: time with at least one request in progress.
@@ -146,7 +146,7 @@ def _sum(vmstat: Mapping[str, int], names: tuple[str, ...]) -> int | None:
     return sum(found) if found else None
 
 
-def parse_diskstats(text: str) -> dict[str, Device]:
+def parse_diskstats(text: str) -> dict[str, DiskTime]:
     """Return how long each disk was busy, and how long requests were queued.
 
     See Documentation/admin-guide/iostats.rst.
@@ -158,7 +158,7 @@ def parse_diskstats(text: str) -> dict[str, Device]:
     for line in text.splitlines():
         words = line.split()
         if len(words) >= 14 and all(map(_is_number, words[3:14])):
-            found[words[2]] = Device(int(words[12]), int(words[13]))
+            found[words[2]] = DiskTime(int(words[12]), int(words[13]))
     return found
 
 

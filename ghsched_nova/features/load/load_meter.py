@@ -20,7 +20,7 @@ import time
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
 from ghsched_placement.features.load import bottleneck
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import HostLoad
 
 Wall = Callable[[], float]
 
@@ -38,21 +38,21 @@ class LoadMeter:
     """
 
     def __init__(self, reader: load_reader.LoadReader,
-                 limits: bottleneck.Limits, period: float = 0.0,
+                 limits: bottleneck.LoadLimits, period: float = 0.0,
                  smoothing: float = 0.0, wall: Wall = time.time) -> None:
         self._reader = reader
         self._limits = limits
         self._period = period
         self._smoothing = smoothing
         self._wall = wall
-        self._sample: load_rates.Sample | None = None
+        self._sample: load_rates.LoadSample | None = None
         #: Last measurement; None before the second sample.
-        self.load: Load | None = None
+        self.load: HostLoad | None = None
 
     def measure_host_load(
         self,
         guests: Iterable[load_reader.RunningGuest],
-        bandwidth: load_rates.Bandwidth | None = None,
+        bandwidth: load_rates.MeasuredBandwidth | None = None,
     ) -> tuple[bottleneck.BottleneckChange, ...]:
         """Measure the load of a host; return new and ended bottlenecks.
 

@@ -52,7 +52,7 @@ _OF_GUEST = (
 
 
 def make_load_metrics(
-    measured: load.Load | None, guests: Iterable[view.MonitoredGuest]
+    measured: load.HostLoad | None, guests: Iterable[view.MonitoredGuest]
 ) -> Iterator[core.Metric]:
     """Yield the Prometheus metrics of a host's measured load.
 
@@ -83,7 +83,7 @@ def make_load_metrics(
     yield from _guests(measured, guests)
 
 
-def _bottlenecks(found: load.Load) -> core.Metric:
+def _bottlenecks(found: load.HostLoad) -> core.Metric:
     family = core.GaugeMetricFamily(
         'ghsched_node_bottleneck', 'Whether a host NUMA node is a bottleneck '
         'by its load of, or its waiting for, a resource.',
@@ -96,7 +96,7 @@ def _bottlenecks(found: load.Load) -> core.Metric:
     return family
 
 
-def _guests(found: load.Load,
+def _guests(found: load.HostLoad,
             guests: Iterable[view.MonitoredGuest]) -> Iterator[core.Metric]:
     names = {guest.uuid: guest.name for guest in guests}
     for field, name, text in _OF_GUEST:

@@ -31,15 +31,15 @@ from ghsched_nova.features.load import load_files
 from ghsched_nova.guest import cells
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import view
-from ghsched_placement.features.load.load import GuestNode
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import GuestNodeLoad
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 
-_Node = TypeVar('_Node', bound=HostNode | GuestNode)
+_Node = TypeVar('_Node', bound=HostNodeLoad | GuestNodeLoad)
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeCounters:
     """Counters of a host NUMA node at the time of a sample.
 
     :param memory: total and free KiB.
@@ -52,7 +52,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Thread:
+class ThreadCounters:
     """Counters of a vCPU thread.
 
     :param cpu: host CPU on which the thread ran last.
@@ -76,14 +76,14 @@ class GuestCounters:
     uuid: str
     id: int
     cells: tuple[cells.Cell, ...]
-    threads: Mapping[int, Thread] = field(default_factory=dict)
+    threads: Mapping[int, ThreadCounters] = field(default_factory=dict)
     memory: Mapping[int, int] | None = None
     stalled: int | None = None
     io_stalled: int | None = None
 
 
 @dataclass(frozen=True)
-class Sample:
+class LoadSample:
     """Counters of a host at one moment.
 
     :param when: seconds of a monotonic clock.
@@ -95,16 +95,16 @@ class Sample:
     """
 
     when: float
-    nodes: Mapping[int, Node]
+    nodes: Mapping[int, NodeCounters]
     cpus: Mapping[int, load_files.CpuTicks] = field(default_factory=dict)
-    disks: Mapping[str, load_files.Device] = field(default_factory=dict)
+    disks: Mapping[str, load_files.DiskTime] = field(default_factory=dict)
     disk_node: Mapping[str, int] = field(default_factory=dict)
     stalled: int | None = None
     guests: tuple[GuestCounters, ...] = ()
 
 
 @dataclass(frozen=True)
-class Bandwidth:
+class MeasuredBandwidth:
     """Memory bandwidth measured with resctrl; only complete figures.
 
     :param used: bytes per second by host NUMA node.
@@ -165,8 +165,9 @@ class _GuestLoad:
             if node not in self.host_nodes)
 
 
-def compute_load(before: Sample, now: Sample, measured_at: float,
-                 bandwidth: Bandwidth | None = None) -> Load | None:
+def compute_load(before: LoadSample, now: LoadSample, measured_at: float,
+                 bandwidth: MeasuredBandwidth | None = None
+                 ) -> HostLoad | None:
     """Compute the load of a host from two samples of kernel counters.
 
     :param before: the earlier sample.
@@ -178,16 +179,17 @@ def compute_load(before: Sample, now: Sample, measured_at: float,
     period = now.when - before.when
     if period <= 0:
         return None
-    bandwidth = bandwidth or Bandwidth()
+    bandwidth = bandwidth or MeasuredBandwidth()
     guests = list(_between(before, now, period))
     nodes = tuple(_host_node(node, before, now, guests, bandwidth)
                   for node in sorted(now.nodes))
-    return Load(measured_at, period, nodes, tuple(
+    return HostLoad(measured_at, period, nodes, tuple(
         _guest_node(one, cell, period, bandwidth)
         for one in guests for cell in one.guest.cells))
 
 
-def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
+def extract_known_bandwidth(snapshot: view.Snapshot | None
+                            ) -> MeasuredBandwidth:
     """Return the fully known bandwidths of a resctrl measurement.
 
     A bandwidth is left out if it was measured for several host NUMA nodes
@@ -197,9 +199,9 @@ def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
     :returns: bandwidths of host NUMA nodes and of guests on each node.
     """
     if snapshot is None:
-        return Bandwidth()
+        return MeasuredBandwidth()
     nodes = [node for node in snapshot.nodes if len(node.nodes) == 1]
-    return Bandwidth(
+    return MeasuredBandwidth(
         {node.nodes[0]: node.used.rate for node in nodes
          if _is_known(node.used) and node.used.rate is not None},
         {node.nodes[0]: float(node.capacity) for node in nodes
@@ -211,13 +213,13 @@ def extract_known_bandwidth(snapshot: view.Snapshot | None) -> Bandwidth:
 
 
 def _is_known(figure: rates.Figure) -> bool:
-    return figure.state is rates.State.OK
+    return figure.state is rates.RateState.OK
 
 
 # -- guests -------------------------------------------------------------------
 
 
-def _between(before: Sample, now: Sample,
+def _between(before: LoadSample, now: LoadSample,
              period: float) -> Iterator[_GuestLoad]:
     earlier = {(guest.uuid, guest.id): guest for guest in before.guests}
     node_of = {cpu: number for number, node in now.nodes.items()
@@ -243,7 +245,7 @@ def _between(before: Sample, now: Sample,
                   period * 1e6))
 
 
-def _demand(old: GuestCounters | None, vcpu: int, thread: Thread,
+def _demand(old: GuestCounters | None, vcpu: int, thread: ThreadCounters,
             node: int | None) -> _Demand | None:
     then = old.threads.get(vcpu) if old else None
     if then is None:
@@ -279,11 +281,11 @@ def _compute_mean_wait_ratio(
 
 
 def _guest_node(one: _GuestLoad, cell: cells.Cell, period: float,
-                bandwidth: Bandwidth) -> GuestNode:
+                bandwidth: MeasuredBandwidth) -> GuestNodeLoad:
     mine = [one.demands[vcpu] for vcpu in cell.vcpus & one.demands.keys()]
     complete = len(mine) == len(cell.vcpus) > 0
     node = cell.host_node
-    return GuestNode(
+    return GuestNodeLoad(
         one.guest.uuid, cell.node, node, len(cell.vcpus),
         cell.memory // 1024,
         cpu_load=sum(demand.running for demand in mine) / period / len(mine)
@@ -305,17 +307,18 @@ def _remote(guests: Iterable[_GuestLoad]) -> float | None:
 # -- the host's nodes ---------------------------------------------------------
 
 
-def _host_node(number: int, before: Sample, now: Sample,
+def _host_node(number: int, before: LoadSample, now: LoadSample,
                guests: Iterable[_GuestLoad],
-               bandwidth: Bandwidth) -> HostNode:
-    node, old = now.nodes[number], before.nodes.get(number, Node(frozenset()))
+               bandwidth: MeasuredBandwidth) -> HostNodeLoad:
+    node, old = now.nodes[number], before.nodes.get(number,
+                                                    NodeCounters(frozenset()))
     period = now.when - before.when
     here = [one for one in guests if number in one.host_nodes]
     used, capacity = (bandwidth.used.get(number),
                       bandwidth.capacity.get(number))
     io_load, io_wait = _compute_disk_load(number, before, now)
     total, free = node.memory or (None, None)
-    return HostNode(
+    return HostNodeLoad(
         number,
         cpus=len(node.cpus),
         vcpus=_placed(number, now.guests),
@@ -347,7 +350,8 @@ def _placed(number: int, guests: Iterable[GuestCounters]) -> int:
                if cell.host_node == number)
 
 
-def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
+def _busy(cpus: Iterable[int], before: LoadSample, now: LoadSample
+          ) -> float | None:
     busy = total = 0
     for cpu in cpus:
         then, since = before.cpus.get(cpu), now.cpus.get(cpu)
@@ -359,7 +363,7 @@ def _busy(cpus: Iterable[int], before: Sample, now: Sample) -> float | None:
 
 
 def _find_largest_stall_ratio(
-    guests_on_node: Iterable[_GuestLoad], before: Sample, now: Sample
+    guests_on_node: Iterable[_GuestLoad], before: LoadSample, now: LoadSample
 ) -> float | None:
     """Return the largest fraction of the time that a guest waited for memory.
 
@@ -379,7 +383,7 @@ def _find_largest_stall_ratio(
 
 
 def _compute_disk_load(
-    node_number: int, before: Sample, now: Sample
+    node_number: int, before: LoadSample, now: LoadSample
 ) -> tuple[float | None, float | None]:
     """Return the highest busy fraction and queue length of a node's disks.
 
@@ -417,7 +421,8 @@ def _rate(then: int | None, now: int | None, period: float) -> float | None:
 _AS_IS = frozenset({'capacity'})
 
 
-def smooth_load(before: Load | None, now: Load, time_constant: float) -> Load:
+def smooth_load(before: HostLoad | None, now: HostLoad, time_constant: float
+                ) -> HostLoad:
     """Smooth a load measurement exponentially with the previous one.
 
     Values that are unknown in one of the two measurements are not smoothed.

@@ -126,7 +126,7 @@ class LoadReader:
         return self._clock()
 
     def read_load_sample(
-            self, guests: Iterable[RunningGuest]) -> load_rates.Sample:
+            self, guests: Iterable[RunningGuest]) -> load_rates.LoadSample:
         """Read the kernel's load counters of the host and of running guests.
 
         Counters that cannot be read are left out.
@@ -139,7 +139,7 @@ class LoadReader:
         keys = {(guest.uuid, guest.id) for guest in found}
         self._processes = {key: process for key, process
                            in self._processes.items() if key in keys}
-        return load_rates.Sample(
+        return load_rates.LoadSample(
             self._clock(), dict(self._nodes()),
             load_files.parse_cpu_times(_read_kernel_file(f'{proc}/stat')),
             {name: device for name, device in load_files.parse_diskstats(
@@ -160,10 +160,10 @@ class LoadReader:
                   for node, path in sysfs_files.iterate_numa_nodes(sysfs)},
             dict(_list_disk_nodes(sysfs)))
 
-    def _nodes(self) -> Iterator[tuple[int, load_rates.Node]]:
+    def _nodes(self) -> Iterator[tuple[int, load_rates.NodeCounters]]:
         for node, cpus in self._host.cpus.items():
             path = sysfs_files.get_node_path(self._paths.sysfs, node)
-            yield node, load_rates.Node(
+            yield node, load_rates.NodeCounters(
                 cpus, load_files.parse_node_meminfo(
                     _read_kernel_file(f'{path}/meminfo')),
                 load_files.parse_vmstat(_read_kernel_file(f'{path}/vmstat')))
@@ -184,7 +184,7 @@ class LoadReader:
             times = load_files.parse_run_times(
                 _read_kernel_file(f'{top}/{tid}/schedstat'))
             if times is not None:
-                threads[vcpu] = load_rates.Thread(
+                threads[vcpu] = load_rates.ThreadCounters(
                     times, None if vcpu in bound
                     else load_files.parse_last_cpu(
                         _read_kernel_file(f'{top}/{tid}/stat')))

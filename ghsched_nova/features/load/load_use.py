@@ -52,10 +52,10 @@ class LoadReporter(compute_hooks.ComputePart):
         self._section = section
         self._notify = notify
         self._meter: load_meter.LoadMeter | None = None
-        self._reported: load.Load | None = None
+        self._reported: load.HostLoad | None = None
 
     def observe(self, snapshot: compute_hooks.HostSnapshot
-                ) -> load.Load | None:
+                ) -> load.HostLoad | None:
         """Measure the load of the host's NUMA nodes, and return it.
 
         The result is None if nothing was measured.
@@ -67,7 +67,7 @@ class LoadReporter(compute_hooks.ComputePart):
         return self.load
 
     @property
-    def load(self) -> load.Load | None:
+    def load(self) -> load.HostLoad | None:
         """Last measured load of the host's NUMA nodes.
 
         The value is None if nothing was measured.

@@ -25,7 +25,7 @@ NODE_TITLES = ('NODE', 'CPU %', 'WAIT %', 'MEM %', 'STALL %', 'REMOTE %',
 GUEST_TITLES = ('CPU %', 'WAIT %')
 
 
-def make_load_document(measured: load.Load | None) -> Any:
+def make_load_document(measured: load.HostLoad | None) -> Any:
     """Return the measured load of a host as JSON data.
 
     nova-compute reports load in the same form.
@@ -33,7 +33,7 @@ def make_load_document(measured: load.Load | None) -> Any:
     return None if measured is None else json.loads(load.to_json(measured))
 
 
-def format_node_load_rows(measured: load.Load) -> list[list[str]]:
+def format_node_load_rows(measured: load.HostLoad) -> list[list[str]]:
     """Return table rows with the load of each host NUMA node."""
     return [[str(node.node), *map(_percent, (
         node.cpu_load, node.cpu_wait, node.memory_load, node.memory_wait,
@@ -43,7 +43,7 @@ def format_node_load_rows(measured: load.Load) -> list[list[str]]:
 
 
 def format_guest_load_cells(
-    measured: load.Load | None, uuid: str, nodes: topology.Nodes
+    measured: load.HostLoad | None, uuid: str, nodes: topology.Nodes
 ) -> list[str]:
     """Return table cells with the load of a guest on host NUMA nodes.
 
@@ -59,7 +59,7 @@ def format_guest_load_cells(
 
 
 def _compute_weighted_mean(
-    guest_nodes: Iterable[load.GuestNode], values: Sequence[float | None]
+    guest_nodes: Iterable[load.GuestNodeLoad], values: Sequence[float | None]
 ) -> float | None:
     """Return the mean of values of guest NUMA nodes, weighted by vCPUs.
 

@@ -133,7 +133,7 @@ class PlanDensity(base.Lister):
 def _make_plan_with_densities(
         client: clients.Client, parsed_args: argparse.Namespace,
         targets: Sequence[Target],
-        bar: Bar) -> tuple[planner.Plan, DensityPredictions]:
+        bar: Bar) -> tuple[planner.CapacityPlan, DensityPredictions]:
     """Return the capacity plan of a cloud, with predicted container densities.
 
     A density is how many containers run well on a machine.
@@ -148,7 +148,7 @@ def _make_plan_with_densities(
     mix = (planned.parse_flavor_mix(
         parsed_args.mix, {one.name: one
                           for one in wanted}) if parsed_args.mix else None)
-    settings = planner.Settings(
+    settings = planner.PlanSettings(
         accounting=parsed_args.accounting,
         aliases={
             **map_flavor_aliases_to_vf_classes(client, wanted),
@@ -203,7 +203,7 @@ def map_flavor_aliases_to_vf_classes(
                                     found)
 
 
-def yield_plan_rows(plan: planner.Plan) -> Iterator[tuple[Any, ...]]:
+def yield_plan_rows(plan: planner.CapacityPlan) -> Iterator[tuple[Any, ...]]:
     """Yield the table rows of a capacity plan.
 
     There is a row for each flavor on each group of equal hosts, and one for

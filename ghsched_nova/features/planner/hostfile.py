@@ -29,7 +29,7 @@ from typing import Any
 
 from ghsched_nova.features.planner import host_pfs
 from ghsched_nova.features.planner import schema
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl.resctrl_host import compute_settable_percentages
 from ghsched_nova.resctrl.resctrl_host import HostSettings
@@ -59,7 +59,7 @@ class HostFileError(Exception):
 
 
 @dataclass(frozen=True)
-class HostNode:
+class DescribedNode:
     """NUMA node of a host that a host file describes.
 
     :param id: number of the node.
@@ -128,7 +128,7 @@ class HostFile:
     """
 
     name: str
-    nodes: tuple[HostNode, ...]
+    nodes: tuple[DescribedNode, ...]
     resctrl: ResctrlHost
     attributes: str
     reserved_groups: int
@@ -171,7 +171,7 @@ class HostFile:
         """
         return self.attributes == 'extended'
 
-    def node(self, number: int) -> HostNode | None:
+    def node(self, number: int) -> DescribedNode | None:
         return next((n for n in self.nodes if n.id == number), None)
 
 
@@ -185,7 +185,7 @@ def load_host_file(path: str) -> HostFile:
             schema.validate_document(documents.load_yaml(path),
                                      _load_host_file_schema())
         )
-    except (documents.DocumentError, schema.Invalid) as error:
+    except (documents.DensityFileError, schema.Invalid) as error:
         raise HostFileError(f'{path}: {error}') from None
 
 
@@ -232,7 +232,7 @@ def _build_described_host(top: _Section) -> HostFile:
 
 
 def _build_contention_machine(
-        section: Any, name: str, nodes: Sequence[HostNode],
+        section: Any, name: str, nodes: Sequence[DescribedNode],
         resctrl: ResctrlHost,
         pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
     """Return the machine with which the contention model simulates a host.
@@ -275,7 +275,7 @@ def _parse_cpu_list(name: str, value: str | int) -> frozenset[int]:
 
 
 def _parse_nova_compute_settings(
-        section: _Section, nodes: Sequence[HostNode]) -> Compute:
+        section: _Section, nodes: Sequence[DescribedNode]) -> Compute:
     """Parse the nova-compute settings of a host file."""
     default = Compute()
     dedicated = default.dedicated
@@ -321,9 +321,9 @@ def _parse_pfs(sections: Sequence[_Section],
 
 
 def _parse_nodes(sections: Sequence[_Section]) -> tuple[
-        tuple[HostNode, ...], dict[int, tuple[int, ...]]]:
+        tuple[DescribedNode, ...], dict[int, tuple[int, ...]]]:
     """Parse the NUMA nodes of a host file, each with its resctrl domains."""
-    nodes: dict[int, HostNode] = {}
+    nodes: dict[int, DescribedNode] = {}
     taken: frozenset[int] = frozenset()
     for place, section in enumerate(sections):
         number, name = section['id'], f'nodes[{place}]'
@@ -335,7 +335,7 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
                 f'{name}.cpus: {cpulist.render_cpu_list(cpus & taken)}'
                 ' is on another node already')
         taken |= cpus
-        nodes[number] = HostNode(
+        nodes[number] = DescribedNode(
             number, cpus, section['memory_mb'], section.get('socket'),
             tuple(section.get('distances', ())), section.get('latency_ns', 0),
             section.get('bandwidth_mb', 0),
@@ -407,7 +407,7 @@ def _build_resctrl_host(
 
 
 def _build_cache(ways: int, domains: Mapping[int, tuple[int, ...]]
-                 ) -> Cache | None:
+                 ) -> CacheWays | None:
     """Return the L3 caches of a host; None if the host file has no ways.
 
     :param ways: number of ways of each L3 that guests can reserve.
@@ -416,8 +416,9 @@ def _build_cache(ways: int, domains: Mapping[int, tuple[int, ...]]
     if not ways:
         return None
     region = (1 << ways) - 1
-    return Cache(('L3',), (region << HostSettings().l3_ways_shared) | region,
-                 region, 1, domains)
+    return CacheWays(('L3',),
+                     (region << HostSettings().l3_ways_shared) | region,
+                     region, 1, domains)
 
 
 def _select_resctrl_dialect(section: _Section) -> dialects.Dialect:

@@ -35,8 +35,8 @@ from ghsched_placement.features.planner.density import DensityPlan
 from ghsched_placement.features.planner.flavors import parse_flavor_mix
 from ghsched_placement.features.planner import output
 from ghsched_placement.features.planner import plan as planner
-from ghsched_placement.features.planner.plan import Plan
-from ghsched_placement.features.planner.plan import Settings
+from ghsched_placement.features.planner.plan import CapacityPlan
+from ghsched_placement.features.planner.plan import PlanSettings
 from ghsched_placement.features.planner import plan_picture
 from ghsched_placement.features.planner.predict import (
     predict_container_densities)
@@ -56,7 +56,7 @@ class PlanResult:
         kind of guest.
     """
 
-    plan: Plan
+    plan: CapacityPlan
     densities: tuple[DensityPlan, ...] = ()
 
 
@@ -193,7 +193,7 @@ def _make_capacity_plan(arguments: argparse.Namespace,
     flavors = planner_inputs.load_flavors(arguments.flavors, connection)
     mix = (parse_flavor_mix(arguments.mix, {one.name: one for one in flavors})
            if arguments.mix else None)
-    settings = Settings(
+    settings = PlanSettings(
         arguments.accounting,
         planner_inputs.map_pci_aliases_to_classes(
             given, arguments.aliases, flavors),

@@ -19,8 +19,8 @@ import uuid
 import os_resource_classes as orc
 
 from ghsched_nova.features.planner import host_pfs
+from ghsched_nova.features.planner.hostfile import DescribedNode
 from ghsched_nova.features.planner.hostfile import HostFile
-from ghsched_nova.features.planner.hostfile import HostNode
 from ghsched_placement.features.planner import hosts
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.fit.capacity import Provider
@@ -132,7 +132,7 @@ def _make_node_capacities(host: HostFile) -> tuple[NodeCapacity, ...]:
         for node in host.nodes)
 
 
-def _make_pages(node: HostNode) -> tuple[Pages, ...]:
+def _make_pages(node: DescribedNode) -> tuple[Pages, ...]:
     """Return the memory pages of a NUMA node, the smallest first.
 
     Memory that is not in huge pages is in pages of 4 KiB. The result is empty

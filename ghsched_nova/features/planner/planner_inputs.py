@@ -219,7 +219,7 @@ def _load_flavor_file(path: str) -> list[Flavor]:
     """Read flavors from a YAML or JSON file."""
     try:
         document = documents.load_yaml(path)
-    except documents.DocumentError as error:
+    except documents.DensityFileError as error:
         raise PlannerError(f'{path}: {error}') from None
     if not isinstance(document, Mapping) or not all(
             isinstance(entry, Mapping) for entry in document.values()):

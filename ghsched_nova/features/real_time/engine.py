@@ -25,8 +25,8 @@ from ghsched_nova.features.real_time import survey
 
 #: Function that sets the class or the CPUs of a thread; returns the error, or
 #: an empty text.
-SetClass = Callable[[model.Action], str]
-Report = guest_changes.Report[model.Action]
+SetClass = Callable[[model.ThreadChange], str]
+Report = guest_changes.ChangeReport[model.ThreadChange]
 
 
 def plan_thread_changes(
@@ -38,7 +38,7 @@ def plan_thread_changes(
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
     """
-    actions: list[model.Action] = []
+    actions: list[model.ThreadChange] = []
     problems: list[guest_changes.Problem] = []
     for guest in guests:
         process = qemu.find_qemu_process(run_path, guest.name)

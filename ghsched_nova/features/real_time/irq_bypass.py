@@ -59,7 +59,7 @@ _SECONDS = 20
 
 
 @dataclass(frozen=True)
-class Facts:
+class BypassFacts:
     """Kernel and IOMMU settings of a host that determine interrupt bypass.
 
     :param parameters: values of kernel module parameters, by
@@ -79,7 +79,7 @@ class Facts:
     log: str = ''
 
 
-def detect_interrupt_bypass(facts: Facts) -> frozenset[str]:
+def detect_interrupt_bypass(facts: BypassFacts) -> frozenset[str]:
     """Return which kinds of interrupt bypass a host has.
 
     With interrupt bypass, interrupts reach guests without the hypervisor. A
@@ -125,13 +125,13 @@ def read_interrupt_bypass(configured: Collection[str], sysfs: Path,
     )
 
 
-def read_interrupt_bypass_facts(sysfs: Path, proc: Path) -> Facts:
+def read_interrupt_bypass_facts(sysfs: Path, proc: Path) -> BypassFacts:
     """Read the sysfs and procfs files that reveal interrupt bypass support.
 
     An unreadable file counts as empty.
     """
     interrupts = _read_text(proc / 'interrupts')
-    return Facts(
+    return BypassFacts(
         {f'{module}/{name}': _read_text(
             sysfs / 'module' / module / 'parameters' / name).strip()
          for module in ('kvm_intel', 'kvm_amd')
@@ -152,7 +152,7 @@ def _find_gicv4_bypass(log: str) -> frozenset[str]:
     return KINDS['gicv4.1' if found[-1][0] else 'gicv4']
 
 
-def _detect_intel(facts: Facts) -> frozenset[str]:
+def _detect_intel(facts: BypassFacts) -> frozenset[str]:
     able = (_is_parameter_on(facts, 'kvm_intel/enable_apicv')
             and not _is_parameter_off(facts,
                                       'kvm_intel/enable_device_posted_irqs')
@@ -163,7 +163,7 @@ def _detect_intel(facts: Facts) -> frozenset[str]:
     return KINDS['posted'] if able else frozenset()
 
 
-def _detect_amd(facts: Facts) -> frozenset[str]:
+def _detect_amd(facts: BypassFacts) -> frozenset[str]:
     needed = _AMD_GA | _AMD_GAM_VAPIC
     able = (_is_parameter_on(facts, 'kvm_amd/avic')
             and not _is_parameter_off(facts,
@@ -175,16 +175,16 @@ def _detect_amd(facts: Facts) -> frozenset[str]:
     return KINDS['avic'] if able else frozenset()
 
 
-def _is_parameter_on(facts: Facts, parameter: str) -> bool:
+def _is_parameter_on(facts: BypassFacts, parameter: str) -> bool:
     return facts.parameters.get(parameter, '') in ('Y', '1')
 
 
-def _is_parameter_off(facts: Facts, parameter: str) -> bool:
+def _is_parameter_off(facts: BypassFacts, parameter: str) -> bool:
     """Whether a kernel module parameter exists and is set to off."""
     return facts.parameters.get(parameter, '') in ('N', '0')
 
 
-def _remaps_interrupts(facts: Facts) -> bool:
+def _remaps_interrupts(facts: BypassFacts) -> bool:
     """Whether the host's IOMMU remaps interrupts.
 
     This is visible in /proc/interrupts.

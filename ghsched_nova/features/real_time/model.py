@@ -59,7 +59,7 @@ class GuestScheduling:
 
 
 @dataclass(frozen=True)
-class Thread:
+class ScheduledThread:
     """Actual scheduling of a thread, as the kernel reports it.
 
     :param tid: thread id.
@@ -79,7 +79,7 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Action:
+class ThreadChange:
     """Change of the scheduling class or of the CPUs of one thread.
 
     :param uuid: UUID of the guest.
@@ -94,7 +94,7 @@ class Action:
     uuid: str
     domain: str
     role: Role
-    thread: Thread
+    thread: ScheduledThread
     scheduling: Scheduling
     reason: str
     cpus: frozenset[int] = frozenset()
@@ -124,8 +124,8 @@ class Action:
 
 
 def plan_guest_thread_changes(
-    guest: GuestScheduling, threads: Mapping[Role, Thread]
-) -> tuple[tuple[Action, ...], tuple[Problem, ...]]:
+    guest: GuestScheduling, threads: Mapping[Role, ScheduledThread]
+) -> tuple[tuple[ThreadChange, ...], tuple[Problem, ...]]:
     """Return the changes that make a guest's threads comply with its policy.
 
     These are changes of scheduling class and of CPUs. Changes of CPUs come
@@ -135,15 +135,16 @@ def plan_guest_thread_changes(
     :returns: the changes, and a problem if threads of the policy are missing.
     """
     actions = tuple(
-        Action(guest.uuid, guest.name, role, threads[role],
-               threads[role].scheduling,
-               'it may run on CPUs '
-               f'{cpulist.render_cpu_list(threads[role].cpus)}',
-               cpus)
+        ThreadChange(guest.uuid, guest.name, role, threads[role],
+                     threads[role].scheduling,
+                     'it may run on CPUs '
+                     f'{cpulist.render_cpu_list(threads[role].cpus)}',
+                     cpus)
         for role, cpus in guest.pins.items()
         if role in threads and threads[role].cpus != cpus)
     actions += tuple(
-        Action(guest.uuid, guest.name, role, threads[role], scheduling, reason)
+        ThreadChange(guest.uuid, guest.name, role, threads[role], scheduling,
+                     reason)
         for role, scheduling in guest.wanted.items()
         if role in threads
         and (reason := _describe_class_difference(threads[role], scheduling)))
@@ -155,7 +156,8 @@ def plan_guest_thread_changes(
         + ', '.join(map(str, missing))),)
 
 
-def _describe_class_difference(thread: Thread, wanted: Scheduling) -> str:
+def _describe_class_difference(thread: ScheduledThread, wanted: Scheduling
+                               ) -> str:
     """Return how a thread's scheduling class differs from the wanted one.
 
     The text is empty if the class does not differ.

@@ -32,9 +32,9 @@ from ghsched_nova.base.bounds import Range
 from ghsched_nova.base import privsep
 from ghsched_nova.base import qemu
 from ghsched_nova.features.real_time import deadline
-from ghsched_nova.features.real_time.model import Action
 from ghsched_nova.features.real_time.model import Kind
 from ghsched_nova.features.real_time.model import Role
+from ghsched_nova.features.real_time.model import ThreadChange
 from ghsched_nova.features.real_time import survey
 from ghsched_placement.base import cpulist
 from ghsched_placement.features.real_time.scheduling import DEADLINE
@@ -73,15 +73,16 @@ def _check_guest_thread(value: tuple[str, Kind, int, int, int]) -> None:
     process = qemu.find_qemu_process(privsep.get_qemu_pid_directory(), name)
     if process is None or not (_PROC / str(process) / 'task'
                                / str(tid)).is_dir():
-        raise bounds.Refused(f'thread {tid} does not belong to domain {name}')
+        raise bounds.OutOfBounds(
+            f'thread {tid} does not belong to domain {name}')
     vcpus = (qemu.read_vcpu_threads(privsep.get_qemu_pid_directory(), name)
              if kind == 'vcpu' else None)
     role = (
         Role(kind, number) if (vcpus or {}).get(number) == tid else None
         if vcpus else survey.read_thread_role(_PROC, process, tid))
     if role != Role(kind, number):
-        raise bounds.Refused(f'thread {tid} of domain {name} is not its '
-                             f'{Role(kind, number)}')
+        raise bounds.OutOfBounds(f'thread {tid} of domain {name} is not its '
+                                 f'{Role(kind, number)}')
 
 
 def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
@@ -94,27 +95,27 @@ def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
     scheduler, priority, *times = value
     section = cfg.CONF.ghsched
     if scheduler not in (*_NUMBERS, DEADLINE):
-        raise bounds.Refused(f'{scheduler} is not a scheduling class')
+        raise bounds.OutOfBounds(f'{scheduler} is not a scheduling class')
     if bool(priority) != (scheduler in REALTIME):
-        raise bounds.Refused(f'class {scheduler} cannot have priority '
-                             f'{priority}')
+        raise bounds.OutOfBounds(f'class {scheduler} cannot have priority '
+                                 f'{priority}')
     if all(times) != any(times) or bool(times[0]) != (scheduler == DEADLINE):
-        raise bounds.Refused(f'class {scheduler} cannot have the times '
-                             f'{times}')
+        raise bounds.OutOfBounds(f'class {scheduler} cannot have the times '
+                                 f'{times}')
     if priority > section.realtime_priority_max:
-        raise bounds.Refused(
+        raise bounds.OutOfBounds(
             f'priority {priority} is above [ghsched]realtime_priority_max in '
             'the configuration of the privileged helper')
     if scheduler == DEADLINE and not section.deadline_guests:
-        raise bounds.Refused('[ghsched]deadline_guests is off in the '
-                             'configuration of the privileged helper')
+        raise bounds.OutOfBounds('[ghsched]deadline_guests is off in the '
+                                 'configuration of the privileged helper')
 
 
 def _check_number_of_trials(places: list[list[int]]) -> None:
     """Refuse more sets of CPUs than a host has; each is tried in a process."""
     if len(places) > _MAX_TRIALS:
-        raise bounds.Refused(f'{len(places)} sets of CPUs are more than '
-                             f'{_MAX_TRIALS}')
+        raise bounds.OutOfBounds(f'{len(places)} sets of CPUs are more than '
+                                 f'{_MAX_TRIALS}')
 
 
 _Thread = Annotated[tuple[qemu.DomainName, Kind,
@@ -126,7 +127,7 @@ _Class = Annotated[tuple[Annotated[str, bounds.Text('[a-z]+', 16)],
                    _check_scheduling_class]
 
 
-def apply_thread_change(action: Action) -> str:
+def apply_thread_change(action: ThreadChange) -> str:
     """Apply a planned change of a thread's scheduling class or CPUs.
 
     The privileged helper applies the change as root.
@@ -143,11 +144,11 @@ def apply_thread_change(action: Action) -> str:
         return _set(thread, (wanted.scheduler, wanted.priority or 0,
                              wanted.runtime_us or 0, wanted.deadline_us or 0,
                              wanted.period_us or 0))
-    except (bounds.Refused, privsep.HelperTimeout) as error:
+    except (bounds.OutOfBounds, privsep.HelperTimeout) as error:
         return str(error)
 
 
-def apply_thread_change_as_root(action: Action) -> str:
+def apply_thread_change_as_root(action: ThreadChange) -> str:
     """Set the scheduling class or CPUs of a thread; the caller must be root.
 
     :returns: error message; empty on success.

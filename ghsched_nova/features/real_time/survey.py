@@ -22,7 +22,7 @@ from pathlib import Path
 from ghsched_nova.base import qemu
 from ghsched_nova.features.real_time import deadline
 from ghsched_nova.features.real_time.model import Role
-from ghsched_nova.features.real_time.model import Thread
+from ghsched_nova.features.real_time.model import ScheduledThread
 from ghsched_placement.base import cpulist
 from ghsched_placement.features.real_time.scheduling import DEADLINE
 from ghsched_placement.features.real_time.scheduling import Scheduling
@@ -47,14 +47,14 @@ def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
 
 
 def read_qemu_threads(
-        pid: int, proc: Path = Path('/proc')) -> dict[Role, Thread]:
+        pid: int, proc: Path = Path('/proc')) -> dict[Role, ScheduledThread]:
     """Read the threads of a QEMU process by role, such as vCPU 3.
 
     Threads without a known role are left out. If two threads have the same
     name, the older one is returned, because a new thread has its creator's
     name until QEMU renames it.
     """
-    found: dict[Role, Thread] = {}
+    found: dict[Role, ScheduledThread] = {}
     try:
         tids = [int(name) for name in os.listdir(proc / str(pid) / 'task')]
     except OSError:
@@ -79,12 +79,12 @@ def read_thread_role(proc: Path, pid: int, tid: int) -> Role | None:
     return None if thread is None else _role(thread[0], tid, pid)
 
 
-def _thread(path: Path, tid: int) -> tuple[str, Thread] | None:
+def _thread(path: Path, tid: int) -> tuple[str, ScheduledThread] | None:
     try:
         text = (path / 'stat').read_text(errors='replace')
         return (
             text.partition('(')[2].rpartition(')')[0],
-            Thread(
+            ScheduledThread(
                 tid, parse_start_time(text), read_thread_scheduling(tid),
                 frozenset(os.sched_getaffinity(tid)),
                 bool(os.sched_getscheduler(tid) & RESET_ON_FORK)))

@@ -114,7 +114,7 @@ class Meter:
     """
 
     def __init__(self, source: Source,
-                 settings: affinity.Settings) -> None:
+                 settings: affinity.AffinitySettings) -> None:
         self._source = source
         self._settings = settings
         self._before: dict[str, Flow] = {}

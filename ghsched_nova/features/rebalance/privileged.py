@@ -36,7 +36,7 @@ def _check_ip_address(value: str) -> None:
     try:
         ipaddress.ip_address(value)
     except ValueError as error:
-        raise bounds.Refused(str(error)) from None
+        raise bounds.OutOfBounds(str(error)) from None
 
 
 _Address = Annotated[str, bounds.Text('[0-9a-f.:]+', 45), _check_ip_address]

@@ -82,4 +82,4 @@ def _make_meter(section: Any) -> sources.Meter:
     """
     source: Any = driver.DriverManager(
         sources.SOURCES, section.affinity_source, invoke_on_load=True).driver
-    return sources.Meter(source, affinity.Settings())
+    return sources.Meter(source, affinity.AffinitySettings())

@@ -74,7 +74,7 @@ class RefusalLog:
                         'it is missing in the list of refusals: %(error)r',
                         {'error': error})
 
-    def read_refusals(self) -> tuple[refusal_record.Refused, ...]:
+    def read_refusals(self) -> tuple[refusal_record.RefusalCount, ...]:
         """Return the refused scheduling requests recorded on this host.
 
         The result is empty if the record file cannot be read.
@@ -87,7 +87,7 @@ class RefusalLog:
                         {'error': error})
             return ()
 
-    def _parse_file(self) -> tuple[refusal_record.Refused, ...]:
+    def _parse_file(self) -> tuple[refusal_record.RefusalCount, ...]:
         try:
             return refusal_record.from_json(wire.read_record_file(self._path))
         except FileNotFoundError:

@@ -40,7 +40,7 @@ METRICS = (
 )
 
 
-class Collector(registry.Collector):
+class RefusalCollector(registry.Collector):
     """Prometheus collector of requests that nova-scheduler has refused.
 
     nova-scheduler records them in a file, which is read at each scrape.

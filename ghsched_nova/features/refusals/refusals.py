@@ -79,7 +79,8 @@ def collect_refusals(context: Any) -> dict[str, Any]:
 
 
 def _get_refusals_of_scheduler(context: Any, host: str
-                               ) -> tuple[refusal_record.Refused, ...] | None:
+                               ) -> tuple[refusal_record.RefusalCount,
+                                          ...] | None:
     """Return the refused requests that a host's nova-scheduler has recorded.
 
     Returns None if nova-scheduler does not answer.

@@ -28,8 +28,8 @@ from ghsched_nova.monitor import view
 from ghsched_placement.features.load import load
 from ghsched_placement.features.service_level import service_level
 from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.features.service_level.service_level import LevelPeriod
 from ghsched_placement.features.service_level.service_level import Owner
-from ghsched_placement.features.service_level.service_level import Period
 
 #: Name of the file in Nova's state_path.
 FILE = 'ghsched-service-levels.json'
@@ -54,7 +54,8 @@ class ServiceLevelRecorder(compute_hooks.ComputePart):
         self.levels: service_level.Levels = self._file.read()
 
     def observe(self, snapshot: compute_hooks.HostSnapshot
-                ) -> tuple[float, Mapping[LevelKey, tuple[Owner, Period]]]:
+                ) -> tuple[float,
+                           Mapping[LevelKey, tuple[Owner, LevelPeriod]]]:
         """Record each server's service level since the previous snapshot.
 
         The service level is how much of its guaranteed bandwidth a server
@@ -97,11 +98,11 @@ def make_part(services: compute_hooks.ComputeServices) -> ServiceLevelRecorder:
 
 
 def yield_received_bandwidth(snapshot: view.Snapshot,
-                             measured: load.Load | None,
+                             measured: load.HostLoad | None,
                              unprotected: Collection[str],
                              unallocated: Collection[str]
                              ) -> Iterator[tuple[LevelKey,
-                                                 tuple[Owner, Period]]]:
+                                                 tuple[Owner, LevelPeriod]]]:
     """Yield what each server requested and received on each host NUMA node.
 
     These are the guarantee and the limit of the server, and the bandwidth it
@@ -136,7 +137,7 @@ def yield_received_bandwidth(snapshot: view.Snapshot,
 
 
 def _yield_rows(usage: view.GuestUsage
-                ) -> Iterator[tuple[str, view.GuestNode, bool]]:
+                ) -> Iterator[tuple[str, view.GuestNodeBandwidth, bool]]:
     """Yield each vCPU class of a guest with its bandwidth on a host node.
 
     :returns: name of the class, empty for a guest without classes; the
@@ -149,9 +150,10 @@ def _yield_rows(usage: view.GuestUsage
             yield name, row, bool(part.control_groups)
 
 
-def _make_service_level_period(row: view.GuestNode,
+def _make_service_level_period(row: view.GuestNodeBandwidth,
                                node: view.NodeUsage | None, busy: float | None,
-                               protected: bool, unallocated: bool) -> Period:
+                               protected: bool, unallocated: bool
+                               ) -> LevelPeriod:
     """Return requested and received bandwidth of a server on one host node.
 
     The period is the time since the last report of nova-compute.
@@ -167,7 +169,7 @@ def _make_service_level_period(row: view.GuestNode,
     if asked is None:
         raise ValueError('a server without a policy has no service level')
     capacity = node.capacity if node is not None else None
-    return Period(
+    return LevelPeriod(
         asked.minimum, asked.maximum, None if unallocated else asked.minimum,
         row.effective.minimum if row.effective else None,
         _to_percent(row.used.rate, capacity),
@@ -187,7 +189,7 @@ def _to_percent(rate: float | None, capacity: int | None) -> float | None:
     return round(100 * rate / capacity, 3)
 
 
-def _map_cpu_loads(measured: load.Load | None
+def _map_cpu_loads(measured: load.HostLoad | None
                    ) -> Mapping[tuple[str, int], float]:
     """Return the load of guests' vCPUs, by guest and host NUMA node.
 

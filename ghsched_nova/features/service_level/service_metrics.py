@@ -71,7 +71,7 @@ _REPORT_MAX_S = 600.0
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
-_OF_PERIOD: tuple[tuple[str, Callable[[service_level.Period],
+_OF_PERIOD: tuple[tuple[str, Callable[[service_level.LevelPeriod],
                                       float | None]], ...] = (
     ('asked', lambda period: period.asked),
     ('allocated', lambda period: period.allocated),
@@ -79,7 +79,7 @@ _OF_PERIOD: tuple[tuple[str, Callable[[service_level.Period],
     ('got', lambda period: period.got))
 
 
-class Collector(registry.Collector):
+class ServiceLevelCollector(registry.Collector):
     """Prometheus collector of the guaranteed and used bandwidth of servers.
 
     nova-compute records the values in a file, which is read at each scrape.

@@ -85,8 +85,9 @@ Row = list[str]
 
 
 def make_host_document(
-        snapshot: top_source.Snapshot, measured_at: float, problem: str = '',
-        measured: load.Load | None = None) -> dict[str, Any]:
+        snapshot: top_source.TopSnapshot, measured_at: float,
+        problem: str = '',
+        measured: load.HostLoad | None = None) -> dict[str, Any]:
     """Return the bandwidth and load of a host as JSON data.
 
     Numbers are not rounded.
@@ -120,8 +121,9 @@ def make_host_document(
 
 
 def format_host_as_json(
-        snapshot: top_source.Snapshot, measured_at: float, problem: str = '',
-        measured: load.Load | None = None) -> str:
+        snapshot: top_source.TopSnapshot, measured_at: float,
+        problem: str = '',
+        measured: load.HostLoad | None = None) -> str:
     """Return the bandwidth and load of a host as one line of JSON.
 
     :param measured_at: seconds since 1970.
@@ -137,7 +139,7 @@ def _json_figure(figure: rates.Figure) -> dict[str, Any]:
 
 
 def _json_guest(usage: view.GuestUsage,
-                snapshot: top_source.Snapshot) -> dict[str, Any]:
+                snapshot: top_source.TopSnapshot) -> dict[str, Any]:
     guest = usage.guest
     return {
         'name': guest.name, 'server': guest.server or None,
@@ -155,7 +157,7 @@ def _json_guest(usage: view.GuestUsage,
             for one in usage.classes]} if usage.classes else {})}
 
 
-def _json_row(row: view.GuestNode) -> dict[str, Any]:
+def _json_row(row: view.GuestNodeBandwidth) -> dict[str, Any]:
     return {
         'nodes': list(row.nodes),
         'asked': row.asked and row.asked.as_dict(),
@@ -239,7 +241,7 @@ _SHORT_TIME_TITLE = 'SHORT %'
 _LEAST = (18, 4, 9, 5)
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """Line of the table of ghsched-top.
 
     :param alarm: whether a guest is limited to less than its policy promises.
@@ -265,7 +267,7 @@ class _Entry(NamedTuple):
     name: str
     nodes: topology.Nodes
     figure: rates.Figure
-    row: view.GuestNode | None = None
+    row: view.GuestNodeBandwidth | None = None
     word: str = ''
     cached: int | None = None
     load: Sequence[str] = ('-', '-')
@@ -295,7 +297,7 @@ class Page:
 
     def render_page_lines(
         self, first: int = 0, count: int | None = None
-    ) -> list[Line]:
+    ) -> list[TableLine]:
         """Return a range of the lines of a ghsched-top page.
 
         :param first: index of the first line.
@@ -319,16 +321,17 @@ class Page:
             for row, entry in zip(cells, shown, strict=True):
                 row.insert(_CACHED, _format_time_below_guarantee(entry.short))
         titles, *rows = align_table_columns(columns, cells, 2, _LEAST)
-        lines = [*map(Line, (*self.head, titles))][first:end]
+        lines = [*map(TableLine, (*self.head, titles))][first:end]
         return lines + [
-            Line(text, _is_limited_below_policy(entry.row))
+            TableLine(text, _is_limited_below_policy(entry.row))
             for text, entry in zip(rows, shown, strict=True)]
 
 
 def make_top_page(
-        snapshot: top_source.Snapshot, when: str, problem: str = '',
+        snapshot: top_source.TopSnapshot, when: str, problem: str = '',
         order: str = 'used', reverse: bool = False, name_filter: str = '',
-        with_load: bool = False, measured: load.Load | None = None) -> Page:
+        with_load: bool = False,
+        measured: load.HostLoad | None = None) -> Page:
     """Return a ghsched-top page of host NUMA nodes, guests and groups.
 
     :param when: time of the snapshot, as it is shown.
@@ -349,9 +352,8 @@ def make_top_page(
         for usage in snapshot.guests if usage.guest.problem]
     lines += ['', *_format_node_lines(snapshot), '']
     if with_load and measured:
-        lines += align_table_columns(
-            top_load.NODE_TITLES, top_load.format_node_load_rows(measured), 1)
-        lines.append('')
+        rows = top_load.format_node_load_rows(measured)
+        lines += [*align_table_columns(top_load.NODE_TITLES, rows, 1), '']
     guests = [one for one in snapshot.guests if _matches(one, name_filter)]
     entries = [
         entry._replace(
@@ -373,7 +375,7 @@ def _matches(usage: view.GuestUsage, match: str) -> bool:
                for name in (guest.server, guest.name, guest.uuid))
 
 
-def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
+def _is_limited_below_policy(row: view.GuestNodeBandwidth | None) -> bool:
     """Whether a guest's enforced bandwidth limit is lower than its policy's.
 
     A difference of up to two percent is ignored: openEuler's 6.6 kernel may
@@ -389,7 +391,7 @@ def _is_limited_below_policy(row: view.GuestNode | None) -> bool:
             or held.maximum is not None and held.maximum < asked.maximum - 2)
 
 
-def _format_node_lines(snapshot: top_source.Snapshot) -> list[str]:
+def _format_node_lines(snapshot: top_source.TopSnapshot) -> list[str]:
     """Return the lines of ghsched-top with the bandwidth of each NUMA node.
 
     If there are several nodes, the last line has the sum.
@@ -407,7 +409,7 @@ def _format_node_lines(snapshot: top_source.Snapshot) -> list[str]:
     return align_table_columns(titles, rows, 1)
 
 
-def _total_row(snapshot: top_source.Snapshot) -> Row:
+def _total_row(snapshot: top_source.TopSnapshot) -> Row:
     nodes = snapshot.nodes
     capacities = [node.capacity for node in nodes if node.capacity]
     return ['all', _format_bandwidth(snapshot.used),
@@ -447,7 +449,7 @@ def _make_guest_rows(usage: view.GuestUsage) -> list[_Entry]:
             for name, row in named]
 
 
-def _make_group_rows(snapshot: top_source.Snapshot,
+def _make_group_rows(snapshot: top_source.TopSnapshot,
                      name_filter: str) -> list[_Entry]:
     """Return table rows of the resctrl groups that belong to no guest.
 
@@ -460,11 +462,11 @@ def _make_group_rows(snapshot: top_source.Snapshot,
             for nodes, figure in sorted(one.used.items())]
 
 
-def _is_of_interest(row: view.GuestNode) -> bool:
+def _is_of_interest(row: view.GuestNodeBandwidth) -> bool:
     held = row.effective
     return bool(
         row.used.rate or row.used.state not in (
-            rates.State.OK, rates.State.MISSING)
+            rates.RateState.OK, rates.RateState.MISSING)
         or held and (held.minimum or held.rate is not None
                      or held.maximum not in (None, 100)))
 
@@ -515,9 +517,9 @@ def _format_bandwidth(figure: rates.Figure) -> str:
     A ``+`` marks a sum of which some parts are unknown.
     """
     if figure.rate is None:
-        return ('-' if figure.state is rates.State.MISSING
+        return ('-' if figure.state is rates.RateState.MISSING
                 else figure.state.label)
-    more = '' if figure.state is rates.State.OK else '+'
+    more = '' if figure.state is rates.RateState.OK else '+'
     return f'{figure.rate / _MB:.1f}{more}'
 
 

@@ -72,8 +72,8 @@ class Top:
         self.skip = self.shift = 0
         self._room = 1
         self._asking: str | None = None
-        self._snapshot: top_source.Snapshot | None = None
-        self._load: load.Load | None = None
+        self._snapshot: top_source.TopSnapshot | None = None
+        self._load: load.HostLoad | None = None
         self._when = 0.0
 
     def update_measurements(self) -> None:
@@ -115,7 +115,7 @@ class Top:
         """
         self._room = max(1, lines - 1)
         if problem or self._snapshot is None:
-            rows = [top_output.Line(problem)]
+            rows = [top_output.TableLine(problem)]
         else:
             page = self._page()
             self.skip = max(0, min(self.skip, len(page) - self._room))
@@ -126,7 +126,7 @@ class Top:
         if self._asking is None:
             last = next((one for one in HELPS if len(one) <= columns),
                         HELPS[-1])
-        return render_screen([*rows, top_output.Line(
+        return render_screen([*rows, top_output.TableLine(
             top_output.clip_text_to_columns(last, 0, columns))], colour)
 
     def _page(self) -> top_output.Page:
@@ -196,7 +196,7 @@ def parse_terminal_keys(text: str) -> list[str]:
     return found
 
 
-def render_screen(lines: Sequence[top_output.Line],
+def render_screen(lines: Sequence[top_output.TableLine],
                   colour: bool = False) -> str:
     """Return the terminal output that shows lines in place of the old ones.
 

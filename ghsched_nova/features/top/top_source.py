@@ -44,7 +44,7 @@ _BANDWIDTH = re.compile(r'([0-9]{1,5}):([1-9][0-9]{0,9})')
 
 
 @dataclass(frozen=True)
-class Snapshot(view.Snapshot):
+class TopSnapshot(view.Snapshot):
     """Bandwidth of a host with the bursts and service levels of its guests.
 
     :param burst_shortage: probability from 0 to 1 that guests do not get
@@ -105,7 +105,7 @@ class HostReader:
     bursts: Path | None = None
     service_levels: Path | None = None
 
-    def measure_bandwidth(self) -> Snapshot:
+    def measure_bandwidth(self) -> TopSnapshot:
         """Measure memory bandwidth of host NUMA nodes and running guests.
 
         The bandwidth is the mean since the previous call.
@@ -114,7 +114,7 @@ class HostReader:
         """
         usage = self.reader.measure_group_bandwidth()
         found = view.make_bandwidth_snapshot(usage, self.read_guests())
-        return Snapshot(
+        return TopSnapshot(
             **vars(found),
             burst_shortage={
                 node: chance for read in declared_top.BURST_SHORTAGES
@@ -137,7 +137,7 @@ class HostReader:
         return self.libvirt.read_guests() if self.libvirt else ()
 
     def measure_load(self, guests: Iterable[view.MonitoredGuest],
-                     snapshot: view.Snapshot | None) -> load.Load | None:
+                     snapshot: view.Snapshot | None) -> load.HostLoad | None:
         """Measure CPU load and wait time of host NUMA nodes and guests.
 
         Returns None in the first call, because load is computed from two

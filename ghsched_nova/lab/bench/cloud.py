@@ -149,7 +149,7 @@ class Cloud:
                 compute.wait_for_delete(server, wait=self._order.seconds)
         _asked(gone)
 
-    def load(self, guest: BootedServer) -> load.Load | None:
+    def load(self, guest: BootedServer) -> load.HostLoad | None:
         """Return the load that the host of a guest has measured; None if it
         reports none.
         """

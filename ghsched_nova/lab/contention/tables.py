@@ -27,8 +27,8 @@ from ghsched_placement.features.density import calibrate
 from ghsched_placement.features.density.curve import LatencyCurve
 from ghsched_placement.features.density import density
 from ghsched_placement.features.density.density import Curve
+from ghsched_placement.features.density.density import DensityReport
 from ghsched_placement.features.density.density import ParameterShift
-from ghsched_placement.features.density.density import Report
 from ghsched_placement.features.density.machine import BASES
 from ghsched_placement.features.density.machine import Machine
 from ghsched_placement.features.density.queueing import CONTROLLER
@@ -87,7 +87,7 @@ def _render_parameters(*machines: Machine) -> str:
 
 
 def _render_published_points(
-        ours: Machine, other: Machine, report: Report) -> str:
+        ours: Machine, other: Machine, report: DensityReport) -> str:
     none, best = report.get_curve('none'), report.get_curve('ghsched')
     carried = density.predict_latencies(
         other.replace_parameter('demand_mb', ours['demand_mb']), 'none')
@@ -115,7 +115,7 @@ def _render_published_points(
           'predicted; does not agree')])
 
 
-def _render_densities(reports: Sequence[Report]) -> str:
+def _render_densities(reports: Sequence[DensityReport]) -> str:
     return _render_list_table(
         'Density of the published test (simulated)',
         ('Host file', 'Scenario', 'Density', 'First that fails', 'Binds',
@@ -135,7 +135,7 @@ def _make_curve_cells(curve: Curve) -> Row:
             f'{curve.node_busy:.1%}, {curve.link_busy:.1%}')
 
 
-def _render_ratios(report: Report) -> str:
+def _render_ratios(report: DensityReport) -> str:
     return _render_list_table(
         f'{report.machine} with ghsched against other lines (simulated)',
         ('Line', 'Containers', 'Ratio', 'Ratio by latency alone'),

@@ -199,8 +199,8 @@ def rates(machine: machines.Machine, load: Load,
     for member in members:
         for demand in member.demands:
             for (origin, memory), amount in demand.items():
-                flows.append(traffic.Flow(member.control, origin, memory,
-                                          amount))
+                flows.append(traffic.MemoryFlow(member.control, origin, memory,
+                                                amount))
                 owners.append(member.number)
     outcome = traffic.compute_flow_outcomes(
         _model(machine, load), flows,

@@ -30,7 +30,7 @@ class CloudFiguresTest(openstack_base.CommandTestCase):
         self.now = 1000.0
         self.cache = cloud_cache.CloudCache(
             cloud_cache.CloudClient(reading, workers=1),
-            cloud_cache.Settings((cloud_cache.WatchedFlavor(name),)),
+            cloud_cache.CloudCacheSettings((cloud_cache.WatchedFlavor(name),)),
             lambda: self.now)
 
     def count(self):

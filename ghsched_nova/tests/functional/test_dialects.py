@@ -89,7 +89,7 @@ class OwnGroupTest(base.TestCase):
         self.assertLessEqual(len(first.actions), len(desired) + 2)
         self.assertEqual(set(threads.tids.values()),
                          set(first.actions[-1].threads))
-        self.assertEqual(reconcile.Report(),
+        self.assertEqual(reconcile.ReconcileReport(),
                          reconcile.reconcile(place, wanted))
         self.assertFalse(fs.remove_group(root, UUID))
         threads.end()

@@ -20,7 +20,7 @@ from ghsched_nova.features.explain import explanation
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.tests.functional import test_planner
-from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.providers import tree
 from ghsched_placement.tests.fixtures.placement_offers import PlacementOffers
 from ghsched_placement.tests.fixtures import spaces
@@ -81,7 +81,7 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
 
     def taken(self, need, host):
         """The host nodes and the locality, as the planner finds them."""
-        offers, state = PlacementOffers(self.placement), State(host)
+        offers, state = PlacementOffers(self.placement), FilledHost(host)
         offers.load_hosts([state])
         for locality, sizes in need.yield_vf_request_variants(
                 lambda: offers.list_pfs_for_flavor(need)):

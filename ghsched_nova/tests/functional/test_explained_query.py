@@ -55,10 +55,11 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
             vcpus=2, nodes=2, ram=512,
             **{key.removeprefix('ghsched:').replace('.', '__'): value
                for key, value in KEYS.items()}))
-        flavor = query.Flavor(vcpus=0, pcpus=2, memory_mb=512, disk_gb=1,
-                              extra_specs={'hw:numa_nodes': '2',
-                                           'hw:cpu_policy': 'dedicated',
-                                           **KEYS})
+        flavor = query.FlavorAmounts(vcpus=0, pcpus=2, memory_mb=512,
+                                     disk_gb=1,
+                                     extra_specs={'hw:numa_nodes': '2',
+                                                  'hw:cpu_policy': 'dedicated',
+                                                  **KEYS})
         printed = query.make_candidates_query(
             flavor,
             request.build_request(policies.parse_policy(KEYS, 2), 'min'),
@@ -72,7 +73,7 @@ class ExplainedQueryTest(test_vfs.VfsTestCase):
         specs = {'hw:numa_nodes': '1', 'hw:cpu_policy': 'dedicated',
                  'hw:cpu_thread_policy': 'prefer', 'ghsched:mem_bw_min': '30'}
         self.boot(self.flavor(vcpus=2, nodes=1, ram=512, mem_bw_min=30))
-        flavor = query.make_shared_cpu_flavor(query.Flavor(
+        flavor = query.make_shared_cpu_flavor(query.FlavorAmounts(
             vcpus=0, pcpus=2, memory_mb=512, disk_gb=1, extra_specs=specs))
         printed = query.make_candidates_query(
             flavor, request.build_request(policies.parse_policy(

@@ -287,7 +287,7 @@ class ReconcileTest(EmulatedTestCase):
 
     def assert_in_order(self):
         before = len(self.resctrl.operations())
-        self.assertEqual(reconcile.Report(), self.reconcile())
+        self.assertEqual(reconcile.ReconcileReport(), self.reconcile())
         self.assertEqual([], [
             entry for entry in self.resctrl.operations()[before:]
             if entry['op'] in ('write', 'mkdir', 'rmdir')])
@@ -504,7 +504,8 @@ class PrivsepTest(EmulatedTestCase):
         desired = self.desired(ALL_FOUR)
         self.assertEqual(['MBHDL:0=0\n', 'MBPRI:0=5\n', 'MBMIN:0=20\n'],
                          self.enforce(desired))
-        self.assertEqual(reconcile.Report(), self.reconcile_one(desired))
+        self.assertEqual(reconcile.ReconcileReport(),
+                         self.reconcile_one(desired))
         reason = self.refused({'MBPRI': {0: 9}})
         for part in ('MBPRI:0=9', 'EINVAL', 'out of range'):
             self.assertIn(part, reason)
@@ -553,4 +554,5 @@ class PrivsepTest(EmulatedTestCase):
         self.assertEqual((), self.reconcile_one(desired).problems)
         self.assertEqual([5, 20], [self.read_schemata().values(name)[0]
                                    for name in ('MBPRI', 'MBMIN')])
-        self.assertEqual(reconcile.Report(), self.reconcile_one(desired))
+        self.assertEqual(reconcile.ReconcileReport(),
+                         self.reconcile_one(desired))

@@ -482,7 +482,8 @@ class ReportTest(IndexTestCase):
         self.assertEqual((1, {0: 30, 1: 100}), (left.guests, left.bandwidth))
 
     def unchanged_report_is_not_written_again(self):
-        measured = load.Load(1e9, 60., (load.HostNode(0, cpu_load=.5),))
+        measured = load.HostLoad(1e9, 60.,
+                                 (load.HostNodeLoad(0, cpu_load=.5),))
         driver = self.computes['host_a'].manager.driver
         # Nova 34 reports the text of uptime, with the seconds of the clock.
         self.patch(driver, 'get_host_uptime', lambda: 'up 1 day')
@@ -496,7 +497,7 @@ class ReportTest(IndexTestCase):
             for later, busy in ((60, .52), (80, .48)):
                 loads._meter.load = dataclasses.replace(
                     measured, time=1e9 + later,
-                    nodes=(load.HostNode(0, cpu_load=busy),))
+                    nodes=(load.HostNodeLoad(0, cpu_load=busy),))
                 self.reserve()
             self.assertEqual(0, save.call_count)
             loads._meter.load = dataclasses.replace(

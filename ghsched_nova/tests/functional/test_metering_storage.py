@@ -38,8 +38,8 @@ import yaml
 
 from ghsched_placement.features.metering import metering
 from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.features.service_level.service_level import LevelPeriod
 from ghsched_placement.features.service_level.service_level import Owner
-from ghsched_placement.features.service_level.service_level import Period
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import ports
 
@@ -55,11 +55,11 @@ PROJECTS = tuple(uuid.UUID(int=number, version=4).hex for number in (11, 12))
 #: Two host NUMA nodes of the first server, one of the second.
 PERIODS = {
     LevelKey(SERVERS[0], 0): (Owner('web', PROJECTS[0], 'f'),
-                              Period(allocated=30, got=12.5)),
+                              LevelPeriod(allocated=30, got=12.5)),
     LevelKey(SERVERS[0], 1): (Owner('web', PROJECTS[0], 'f'),
-                              Period(allocated=20, got=1.0)),
+                              LevelPeriod(allocated=20, got=1.0)),
     LevelKey(SERVERS[1], 1): (Owner('db', PROJECTS[1], 'g'),
-                              Period(allocated=10, got=7.0))}
+                              LevelPeriod(allocated=10, got=7.0))}
 
 #: Percent, by (meter, server, project): the nodes of a server are added.
 EXPECTED = {

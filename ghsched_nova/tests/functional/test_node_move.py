@@ -255,11 +255,15 @@ class MoveTest(openstack_base.CommandTestCase):
     def test_a_plan_of_rebalancing_is_applied(self):
         uuid, new = self.server['id'], 1 - self.old
         for target, name, value in (
-                (load_use.LoadReporter, 'load', load.Load(time.time(), 60.0, (
-                    load.HostNode(self.old, 4, memory_free=8192,
-                                  cpu_load=1.0),
-                    load.HostNode(new, 4, memory_free=8192, cpu_load=0.0)),
-                    (load.GuestNode(uuid, 0, self.old, 2, 512, 0.5, 0.5),))),
+                (load_use.LoadReporter, 'load',
+                 load.HostLoad(
+                     time.time(), 60.0,
+                     (load.HostNodeLoad(self.old, 4, memory_free=8192,
+                                        cpu_load=1.0),
+                      load.HostNodeLoad(new, 4, memory_free=8192,
+                                        cpu_load=0.0)),
+                     (load.GuestNodeLoad(uuid, 0, self.old, 2, 512, 0.5, 0.5),
+                      ))),
                 # nova-api has no filter here.
                 (server_change, 'move_nodes',
                  lambda _client, _uuid, nodes, dry_run: self.move(nodes[0]))):

@@ -48,7 +48,7 @@ from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner import plan
-from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
@@ -58,7 +58,7 @@ from ghsched_placement.tests.fixtures import spaces
 
 HOSTS = pathlib.Path(__file__).parents[3] / 'etc/ghsched/hosts'
 ALIASES = {'nic': 'CUSTOM_PCI_15B3_1018'}
-SETTINGS = plan.Settings(aliases=ALIASES)
+SETTINGS = plan.PlanSettings(aliases=ALIASES)
 ONE_NODE = 'vcpus=2,ram=1024,hw:numa_nodes=1'
 
 
@@ -217,10 +217,10 @@ class ExactTest(PlacementTestCase):
                    for place in one.node_by_device_provider},
                 (0, 'MEMORY_MB'): chance.randrange(400000)})
             need = needs.build_flavor_need(flavor(text), aliases=ALIASES)
-            state = State(busy)
+            state = FilledHost(busy)
             fill.fill_each_host_with_flavor(
                 PlacementOffers(self.placement), need, [state])
-            self.assertEqual(self.one_by_one(need, State(busy)),
+            self.assertEqual(self.one_by_one(need, FilledHost(busy)),
                              state.guests, text)
             self.assertGreater(state.guests, 0)
 
@@ -238,7 +238,7 @@ class ExactTest(PlacementTestCase):
                      if name.startswith('CUSTOM_PCI')] or ['CUSTOM_PCI_X'])})
             counts = []
             for offers in (Offers(), PlacementOffers(self.placement)):
-                state = State(one)
+                state = FilledHost(one)
                 fill.fill_each_host_with_flavor(offers, need, [state])
                 counts.append(state.guests)
             self.assertEqual(counts[1], counts[0], (number, need.flavor))
@@ -247,7 +247,7 @@ class ExactTest(PlacementTestCase):
 
     def test_placement_refuses_the_next(self):
         need = needs.build_flavor_need(flavor(self.FLAVORS[0]))
-        state = State(host())
+        state = FilledHost(host())
         offers = PlacementOffers(self.placement)
         fill.fill_each_host_with_flavor(offers, need, [state])
         offers.load_hosts([state])
@@ -280,7 +280,7 @@ class LoadTest(PlacementTestCase):
     def test_more_than_one_guest_may_have_is_claimed_in_parts(self):
         # 320 CPUs, four times over: no consumer may have more than 320.
         need = needs.build_flavor_need(flavor('vcpus=300,ram=1024'))
-        state = State(host())
+        state = FilledHost(host())
         fill.fill_each_host_with_flavor(
             PlacementOffers(self.placement), need, [state])
         self.assertEqual(4, state.guests)

@@ -74,16 +74,16 @@ simple_server.make_server('127.0.0.1', int(sys.argv[1]), app.build_wsgi_app(
 ABSENT = ('ghsched_effective_max_bytes_per_second',)
 
 
-CLOUD = cloud_figures.Cloud(
+CLOUD = cloud_figures.CloudFigures(
     (clouds.host(clouds.node(0, used=30), clouds.node(1)),
      clouds.host(clouds.node(0, name='b'), name='b')), frozenset({'b'}),
     (flavor_capacity.FlavorCapacity('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
 
 #: A host with all figures.
-LOAD = load.Load(1.0, 60.0, (load.HostNode(
+LOAD = load.HostLoad(1.0, 60.0, (load.HostNodeLoad(
     0, 4, 2, 4096, 1024, .95, .5, 1e9, 4e9, .25, .1, 3.0, 2.0, .2, .3, 2.0,
-    ('cpu_load',)),), (load.GuestNode('a', 0, 0, 2, 1024, cpu_load=1.0,
-                                      cpu_wait=.5),))
+    ('cpu_load',)),), (load.GuestNodeLoad('a', 0, 0, 2, 1024, cpu_load=1.0,
+                                          cpu_wait=.5),))
 
 
 #: What Grafana needs of a panel to draw it.
@@ -194,15 +194,18 @@ class PrometheusTestCase(exporter_case.ExporterTestCase):
             service_level.LevelKey(f'server of {project}',
                                    1): service_level.Level(
                 service_level.Owner('web', project, 'f'), 7, 1000.0,
-                service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
+                service_level.LevelPeriod(30, 80, None, 28, 12.5), 600.0,
+                0.0, 10,
                 {service_level.ShortageCause.NODE_FULL: 2},
                 {service_level.ShortageCause.NODE_FULL: 120.0})
             for project in PROJECTS}))
         registry = prometheus_client.CollectorRegistry()
         for collector in (
-                cloud_metrics.Collector(lambda: cloud_metrics.CloudReading(
-                    CLOUD, 12.5, {'placement': 9}, 2)),
-                LoadCollector(), service_metrics.Collector(levels)):
+                cloud_metrics.CloudCollector(
+                    lambda: cloud_metrics.CloudReading(
+                        CLOUD, 12.5, {'placement': 9}, 2)),
+                LoadCollector(),
+                service_metrics.ServiceLevelCollector(levels)):
             registry.register(collector)
         server = simple_server.make_server(
             '127.0.0.1', 0, exporter.make_registry_application(registry),

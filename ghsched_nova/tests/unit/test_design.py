@@ -56,7 +56,7 @@ class WalkTest(base.TestCase):
         self.addCleanup(host.remove)
         host.run(1.0)
         module = pylibvirt.Module(pylibvirt.Domain(7, pylibvirt.ELEMENT))
-        collector = metrics.Collector(top_source.HostReader(
+        collector = metrics.HostCollector(top_source.HostReader(
             host.reader, guest_reader.Libvirt('test:///', module)))
         calls = self.useFixture(walk.Walk()).calls
         self.assertTrue(list(collector.collect()))

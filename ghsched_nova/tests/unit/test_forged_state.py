@@ -149,7 +149,7 @@ class ForgedStateTest(base.TestCase):
         for what, text in forged.forge(STATE['ghsched-blame.json'], 100):
             for period in blame_periods.parse_periods(text):
                 sample = blame_periods.make_server_sample(period, UUID, [0])
-                self.assertIsInstance(sample, blame.Sample, what)
+                self.assertIsInstance(sample, blame.BlameSample, what)
 
     def test_forged_refusals_are_shown_or_nothing(self):
         for what, text in forged.forge(STATE['ghsched-refusals.json'], 100):

@@ -146,7 +146,7 @@ class HostTest(base.TestCase):
                                                 'max="40" burst="30"')))
 
     def test_bursts_that_were_measured_are_read(self):
-        hour = burst.Hour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
+        hour = burst.BurstHour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
         records = {1: burst_record.Record(
             (hour,), 40.0, 10, 55, 0.001, ((490000, 55),))}
         self.assertEqual(records, burst_record.from_json(BURSTS))

@@ -81,7 +81,7 @@ STRESSED = {
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.features.load.load_reader.LoadReader':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
-    'ghsched_nova.features.exporter.metrics.Collector': _SCRAPES,
+    'ghsched_nova.features.exporter.metrics.HostCollector': _SCRAPES,
     'ghsched_nova.monitor.reader.Reader': _UNIT + (
         'monitor.test_reader.ThreadsTest'
         '.test_reader_under_native_threads_has_a_rate_for_each_round'),
@@ -215,7 +215,7 @@ NOT_SHARED = {
     'ghsched_placement.query.node_assignment._Loads': _CALL,
     'ghsched_placement.query.node_assignment._Reader': _CALL,
     'ghsched_placement.query.node_assignment._Assignments': _CALL,
-    'ghsched_placement.features.rebalance.move_plan.State': _CALL,
+    'ghsched_placement.features.rebalance.move_plan.CloudState': _CALL,
     'ghsched_placement.features.rebalance.pair_search.Budget': _CALL,
     'ghsched_placement.features.rebalance.pair_search.PairSearch': _CALL,
     'ghsched_placement.features.rebalance.flavor_moves._Search': _CALL,

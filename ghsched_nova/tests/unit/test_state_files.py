@@ -70,22 +70,23 @@ def _read_history(path):
 READERS = {
     'ghsched-bursts.json': (
         lambda path: burst_use.BurstRecorder(None, path),
-        lambda path: list(burst_metrics.Collector(path).collect())),
+        lambda path: list(burst_metrics.BurstCollector(path).collect())),
     'ghsched-service-levels.json': (
         service_level_use.ServiceLevelRecorder,
-        lambda path: list(service_metrics.Collector(path).collect())),
+        lambda path: list(
+            service_metrics.ServiceLevelCollector(path).collect())),
     'ghsched-repairs.json': (
-        lambda path: list(repair_metrics.Collector(path).collect()),
+        lambda path: list(repair_metrics.RepairCollector(path).collect()),
         _count_repairs),
     'ghsched-refusals.json': (
-        lambda path: list(refusal_metrics.Collector(path).collect()),
+        lambda path: list(refusal_metrics.RefusalCollector(path).collect()),
         lambda path: refusal_log.RefusalLog(path.parent).read_refusals(),
         _count_refusal),
     'ghsched-history.json': (history_use.HistoryRecorder, _read_history),
     'ghsched-blame.json': (blame_record.BlameRecord,
                            blame_record.read_bandwidth_record),
     'ghsched-pressure.json': (
-        lambda path: list(pressure_metrics.Collector(path).collect()),
+        lambda path: list(pressure_metrics.PressureCollector(path).collect()),
         lambda path: guest_channel.GuestChannels(
             mock.Mock(), dict, mock.Mock(), mock.Mock(), mock.Mock(),
             path)),

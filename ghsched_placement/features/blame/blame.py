@@ -120,7 +120,7 @@ class UncountedReason(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Sample:
+class BlameSample:
     """Measurements on a server's host NUMA nodes in one period.
 
     A value is None if it is unknown.
@@ -232,7 +232,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BlameVerdict:
     """Result of the search for the guest that slows down a server.
 
     :param suspect: UUID of the guest; empty unless the kind is GUEST.
@@ -251,7 +251,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class BlameEvidence:
     """Evidence on which guest slows a server down, with the verdict.
 
     :param suspects: suspected guests, the most suspicious first.
@@ -263,18 +263,18 @@ class Evidence:
         None if they were counted.
     """
 
-    verdict: Verdict
+    verdict: BlameVerdict
     suspects: tuple[Suspect, ...] = ()
     load: float | None = None
     tried: Mapping[str, Sequence[trials.Trial]] = field(default_factory=dict)
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[BlameSample, ...] = ()
     uncounted: UncountedReason | None = None
 
 
 # -- other causes -------------------------------------------------------------
 
 
-def find_non_memory_cause(server: str, samples: Sequence[Sample]
+def find_non_memory_cause(server: str, samples: Sequence[BlameSample]
                           ) -> tuple[NonMemoryCause, float] | None:
     """Return a cause other than memory that may slow a server down.
 
@@ -315,7 +315,7 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def compute_median_load(samples: Sequence[Sample]) -> float | None:
+def compute_median_load(samples: Sequence[BlameSample]) -> float | None:
     """Return the median of the loads in samples of a server's host NUMA nodes.
 
     The load is the used fraction of a node's memory bandwidth. Each sample has
@@ -330,8 +330,8 @@ def compute_median_load(samples: Sequence[Sample]) -> float | None:
 # -- suspects -----------------------------------------------------------------
 
 
-def rank_suspects(server: str, record: Sequence[Sample],
-                  samples: Sequence[Sample]) -> tuple[Suspect, ...]:
+def rank_suspects(server: str, record: Sequence[BlameSample],
+                  samples: Sequence[BlameSample]) -> tuple[Suspect, ...]:
     """Return the guests that may slow a server down, the likeliest first.
 
     The evidence against each guest is its share of the bandwidth that all
@@ -364,8 +364,8 @@ def rank_suspects(server: str, record: Sequence[Sample],
     return tuple(sorted(found, key=lambda one: one.score, reverse=True))
 
 
-def find_usual_bandwidth(record: Sequence[Sample],
-                         samples: Sequence[Sample]) -> dict[str, float]:
+def find_usual_bandwidth(record: Sequence[BlameSample],
+                         samples: Sequence[BlameSample]) -> dict[str, float]:
     """Return the bandwidth that each guest usually uses, in bytes per second.
 
     This is the mean of the last seconds, or the mean of the last minutes if
@@ -380,7 +380,7 @@ def find_usual_bandwidth(record: Sequence[Sample],
             for uuid, rate in now.items()}
 
 
-def compute_miss_shares(samples: Sequence[Sample]) -> dict[str, float]:
+def compute_miss_shares(samples: Sequence[BlameSample]) -> dict[str, float]:
     """Return each guest's share of the cache misses of several guests.
 
     :param samples: samples of the last seconds, with the cache misses of all
@@ -395,7 +395,7 @@ def compute_miss_shares(samples: Sequence[Sample]) -> dict[str, float]:
     return {uuid: one / total for uuid, one in counts.items()} if total else {}
 
 
-def _compute_mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
+def _compute_mean_rates(samples: Sequence[BlameSample]) -> dict[str, float]:
     """Return each guest's mean bandwidth over samples, in bytes per second.
 
     A guest that is missing from a sample counts as using no bandwidth in it.
@@ -411,7 +411,8 @@ def _compute_mean_rates(samples: Sequence[Sample]) -> dict[str, float]:
     return found
 
 
-def _correlate_with_speed(server: str, suspect: str, samples: Sequence[Sample]
+def _correlate_with_speed(server: str, suspect: str,
+                          samples: Sequence[BlameSample]
                           ) -> tuple[float | None, int]:
     """Return how a suspect's bandwidth correlates with a server's speed.
 
@@ -438,7 +439,8 @@ def _correlate_with_speed(server: str, suspect: str, samples: Sequence[Sample]
         return None, len(pairs)
 
 
-def _choose_comparable_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
+def _choose_comparable_samples(samples: Sequence[BlameSample]
+                               ) -> Sequence[BlameSample]:
     """Return the samples whose speeds can be compared with each other.
 
     A speed is measured in instructions or, as in the record of the last
@@ -499,7 +501,7 @@ def choose_guests_to_cap(suspects: Sequence[Suspect]) -> dict[str, float]:
 
 
 def judge_by_measurements(server: str, suspects: Sequence[Suspect],
-                          samples: Sequence[Sample]) -> Verdict:
+                          samples: Sequence[BlameSample]) -> BlameVerdict:
     """Return the verdict on who slows a server down, from measurements alone.
 
     No guest has been capped for a trial, so the verdict is not proven.
@@ -509,26 +511,28 @@ def judge_by_measurements(server: str, suspects: Sequence[Suspect],
     """
     other = find_non_memory_cause(server, samples)
     if other is not None:
-        return Verdict(VerdictKind.NOT_MEMORY, cause=other[0], value=other[1])
+        return BlameVerdict(VerdictKind.NOT_MEMORY, cause=other[0],
+                            value=other[1])
     load = compute_median_load(samples)
     if not suspects:
-        return Verdict(VerdictKind.NOBODY if samples else VerdictKind.UNKNOWN,
-                       value=load)
+        return BlameVerdict(
+            VerdictKind.NOBODY if samples else VerdictKind.UNKNOWN, value=load)
     first = suspects[0]
     # A correlated guest may just rest, and so leave the node quiet.
     likely = first.strength >= SURE and first.share >= SMALL
     if load is not None and load < QUIET and not likely:
-        return Verdict(VerdictKind.NOBODY, value=load)
+        return BlameVerdict(VerdictKind.NOBODY, value=load)
     part = first.share if first.node_share is None else first.node_share
     if part < SMALL and not likely:
-        return Verdict(VerdictKind.NOBODY, value=load)
-    return Verdict(VerdictKind.HOST if first.uuid == HOST
-                   else VerdictKind.GUEST,
-                   first.uuid, value=load)
+        return BlameVerdict(VerdictKind.NOBODY, value=load)
+    return BlameVerdict(VerdictKind.HOST if first.uuid == HOST
+                        else VerdictKind.GUEST,
+                        first.uuid, value=load)
 
 
-def judge_by_trials(before: Verdict,
-                    tried: Mapping[str, Sequence[trials.Trial]]) -> Verdict:
+def judge_by_trials(before: BlameVerdict,
+                    tried: Mapping[str, Sequence[trials.Trial]]
+                    ) -> BlameVerdict:
     """Return the verdict on who slows a server down, after trials.
 
     In a trial, the bandwidth of a suspected guest is capped for a short time,
@@ -545,10 +549,10 @@ def judge_by_trials(before: Verdict,
               and effect.is_proven}
     if proven:
         worst = max(proven, key=lambda uuid: proven[uuid].mean)
-        return Verdict(VerdictKind.GUEST, worst, proven=True,
-                       value=proven[worst].mean)
+        return BlameVerdict(VerdictKind.GUEST, worst, proven=True,
+                            value=proven[worst].mean)
     if before.kind is VerdictKind.HOST:
         return before
-    return Verdict(VerdictKind.NOBODY, proven=all(
+    return BlameVerdict(VerdictKind.NOBODY, proven=all(
         trials.is_suspect_cleared(done, drifts) for done in tried.values()),
         value=before.value)

@@ -109,7 +109,7 @@ _NOBODY = GuestName('')
 
 
 def make_report(server: str, host: str, nodes: Sequence[int],
-                found: blame.Evidence, names: Mapping[str, GuestName],
+                found: blame.BlameEvidence, names: Mapping[str, GuestName],
                 prove: bool) -> dict[str, Any]:
     """Return a report on which guests slow a server down, as a dict.
 
@@ -143,7 +143,7 @@ def make_report(server: str, host: str, nodes: Sequence[int],
                    for uuid, done in found.tried.items() for trial in done]}
 
 
-def _report_server_medians(server: str, samples: Sequence[blame.Sample]
+def _report_server_medians(server: str, samples: Sequence[blame.BlameSample]
                            ) -> dict[str, float | None]:
     """Return the medians of a server's own measurements, by name.
 

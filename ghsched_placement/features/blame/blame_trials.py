@@ -69,7 +69,7 @@ class Trial:
     """Speeds of a server before, during and after a cap on a suspected guest.
 
     The speed is that of
-    :meth:`ghsched_placement.features.blame.blame.Sample.compute_speed`.
+    :meth:`ghsched_placement.features.blame.blame.BlameSample.compute_speed`.
 
     :param cached: relative growth of the server's part of the L3 cache while
         the guest was capped; None if unknown.

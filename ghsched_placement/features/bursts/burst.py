@@ -62,7 +62,7 @@ _EXACT = 1e-12
 
 
 @dataclass(frozen=True)
-class Limits:
+class BurstLimits:
     """Limits that the operator sets on overcommitting bursts.
 
     A burst is bandwidth above a guest's guarantee. The pool is the bandwidth
@@ -87,7 +87,7 @@ class Limits:
 _RISKS = {'low': (0.5, 1.5), 'medium': (0.3, 1.2), 'high': (0.1, 1.1)}
 
 
-def make_limits_for_risk(risk: str, window: int, ratio: float) -> Limits:
+def make_limits_for_risk(risk: str, window: int, ratio: float) -> BurstLimits:
     """Return the burst overcommitment limits for a risk: low, medium or high.
 
     A burst is bandwidth above a guest's guarantee, which the guest gets nearly
@@ -99,8 +99,8 @@ def make_limits_for_risk(risk: str, window: int, ratio: float) -> Limits:
         be promised to guests.
     """
     correlation, safety = _RISKS[risk]
-    return Limits(window=window, correlation=correlation, safety=safety,
-                  ratio=ratio)
+    return BurstLimits(window=window, correlation=correlation, safety=safety,
+                       ratio=ratio)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class GuestBurst:
 
 
 @dataclass(frozen=True)
-class Hour:
+class BurstHour:
     """Use of a host NUMA node's bursts in one hour, summed over its periods.
 
     The used fraction of a period is the bandwidth that all bursts used,
@@ -149,13 +149,13 @@ class Hour:
     over: int = 0
     short: int = 0
 
-    def add_record(self, other: 'Hour') -> 'Hour':
+    def add_record(self, other: 'BurstHour') -> 'BurstHour':
         """Return the sum of this record of burst use and another one.
 
         A burst is bandwidth above a guest's guarantee. The sum has the hour of
         this record.
         """
-        return Hour(self.number, *map(
+        return BurstHour(self.number, *map(
             operator.add, list(vars(self).values())[1:],
             list(vars(other).values())[1:]))
 
@@ -185,7 +185,7 @@ class BurstUse:
 
 def make_hour_from_period(number: int, shares: Sequence[GuestBurst],
                           pool: float,
-                          full: bool) -> Hour:
+                          full: bool) -> BurstHour:
     """Return an hourly record of burst use that contains one measured period.
 
     A burst is bandwidth above a guest's guarantee. A period is the time
@@ -199,21 +199,21 @@ def make_hour_from_period(number: int, shares: Sequence[GuestBurst],
     """
     promised = sum(share.promised for share in shares)
     if not promised:
-        return Hour(number)
+        return BurstHour(number)
     used = sum(min(share.used, share.promised) for share in shares)
     part = min(1.0, used / promised)
     own = sum(share.promised / promised
               * min(1.0, share.used / share.promised) ** 2
               for share in shares if share.promised)
     over = used >= pool
-    return Hour(
+    return BurstHour(
         number, 1, promised, part, part ** 2, own,
         promised ** 2 / sum(share.promised ** 2 for share in shares),
         int(over), int(over and full and used < promised))
 
 
-def add_period_to_burst_hours(hours: Iterable[Hour], new: Hour,
-                              window: int) -> tuple[Hour, ...]:
+def add_period_to_burst_hours(hours: Iterable[BurstHour], new: BurstHour,
+                              window: int) -> tuple[BurstHour, ...]:
     """Add a measured period to the hourly records of a host node's burst use.
 
     A burst is bandwidth above a guest's guarantee. A period is the time
@@ -233,8 +233,8 @@ def add_period_to_burst_hours(hours: Iterable[Hour], new: Hour,
     return tuple(kept)
 
 
-def summarize_burst_hours(hours: Sequence[Hour],
-                          limits: Limits) -> BurstUse | None:
+def summarize_burst_hours(hours: Sequence[BurstHour],
+                          limits: BurstLimits) -> BurstUse | None:
     """Summarize how much of their bursts the guests of a host NUMA node use.
 
     A burst is bandwidth above a guest's guarantee. The hourly records must
@@ -249,7 +249,7 @@ def summarize_burst_hours(hours: Sequence[Hour],
     if (len(known) < _COVERED * limits.window
             or known[-1].number - known[0].number < limits.window - 2):
         return None
-    total = functools.reduce(Hour.add_record, known)
+    total = functools.reduce(BurstHour.add_record, known)
     count = total.periods
     mean, guests = total.mean / count, total.guests / count
     own = max(0.0, total.own / count - mean ** 2)
@@ -264,7 +264,7 @@ def summarize_burst_hours(hours: Sequence[Hour],
 
 
 def estimate_shortage_probability(measured: BurstUse, promised: float,
-                                  pool: float, limits: Limits) -> float:
+                                  pool: float, limits: BurstLimits) -> float:
     """Estimate how often bursts exceed the bandwidth reserved for them.
 
     A burst is bandwidth above a guest's guarantee. More bursts may be promised
@@ -290,8 +290,8 @@ def estimate_shortage_probability(measured: BurstUse, promised: float,
     return _compute_beta_tail(mean, variance, pool / promised)
 
 
-def compute_burst_limit(hours: Sequence[Hour], pool: float,
-                        limits: Limits) -> int:
+def compute_burst_limit(hours: Sequence[BurstHour], pool: float,
+                        limits: BurstLimits) -> int:
     """Return the percent of a host NUMA node that may be promised as bursts.
 
     A burst is bandwidth above a guest's guarantee. More may be promised than

@@ -129,7 +129,7 @@ class BurstUseByProject:
     """Use of bursts on a host NUMA node by project.
 
     :param since: number of the hour of the first period, see
-        :class:`burst.Hour`.
+        :class:`burst.BurstHour`.
     :param hour: number of the hour of the last period.
     :param periods: number of periods, of which older ones count less.
     :param projects: use by project, in the order of their UUIDs.
@@ -204,7 +204,7 @@ def add_period_by_project(before: BurstUseByProject, hour: int,
 
 
 def compute_limit_by_project_use(uses: BurstUseByProject, pool: float,
-                                 limits: burst.Limits) -> int:
+                                 limits: burst.BurstLimits) -> int:
     """Return the percent of a host NUMA node that may be promised as bursts.
 
     A burst is bandwidth above a guest's guarantee. More may be promised than

@@ -53,7 +53,7 @@ class Record:
     :param uses: use of bursts by project.
     """
 
-    hours: tuple[burst.Hour, ...] = ()
+    hours: tuple[burst.BurstHour, ...] = ()
     pool: float = 0.0
     promised: int = 0
     offered: int = 0
@@ -62,17 +62,17 @@ class Record:
     uses: burst_projects.BurstUseByProject = burst_projects.BurstUseByProject()
 
     @property
-    def total(self) -> burst.Hour:
+    def total(self) -> burst.BurstHour:
         """Burst use of a host NUMA node, summed over all hours of the window.
 
         A burst is bandwidth above a guest's guarantee.
         """
-        return functools.reduce(burst.Hour.add_record, self.hours,
-                                burst.Hour(0))
+        return functools.reduce(burst.BurstHour.add_record, self.hours,
+                                burst.BurstHour(0))
 
 
 @dataclass(frozen=True)
-class Period:
+class BurstPeriod:
     """Use of bursts on a host NUMA node since the previous measurement.
 
     :param shares: burst use of each guest with a burst; None if the use of any
@@ -86,8 +86,8 @@ class Period:
     full: bool = False
 
 
-def add_period_to_record(before: Record, hour: int, period: Period,
-                         limits: burst.Limits) -> Record:
+def add_period_to_record(before: Record, hour: int, period: BurstPeriod,
+                         limits: burst.BurstLimits) -> Record:
     """Add one measured period to the burst record of a host NUMA node.
 
     The record says how much of their bursts (bandwidth above a guarantee) the
@@ -191,7 +191,7 @@ def _parse_node_record(mapping: Mapping[str, Any]) -> Record:
     The record says how much of their bursts (bandwidth above a guarantee) the
     guests have used. Unknown keys are ignored.
     """
-    hours = tuple(burst.Hour(**wire.check_fields(burst.Hour, hour))
+    hours = tuple(burst.BurstHour(**wire.check_fields(burst.BurstHour, hour))
                   for hour in wire.check_list(mapping['hours']))
     lowest = tuple((wire.check_integer(hour), wire.check_integer(least))
                    for hour, least

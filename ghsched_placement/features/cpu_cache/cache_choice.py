@@ -32,7 +32,7 @@ from ghsched_placement.fit.lack import Lack
 from ghsched_placement.flavor import keys
 
 
-class Cache(NamedTuple):
+class L3Cache(NamedTuple):
     """L3 cache of a host NUMA node.
 
     :param cpus: dedicated CPUs of the node that share the cache.
@@ -113,7 +113,7 @@ def _iterate_cpus(host_node: HostCell, needed: int, threads: ThreadPolicy,
 
 
 def make_caches(host_node: HostCell,
-                threads: ThreadPolicy) -> tuple[Cache, ...]:
+                threads: ThreadPolicy) -> tuple[L3Cache, ...]:
     """Return the L3 caches of a host NUMA node, for guests of a thread policy.
 
     Caches without dedicated CPUs are left out.
@@ -121,7 +121,7 @@ def make_caches(host_node: HostCell,
     found = []
     for cpus in host_node.caches:
         own = [core for core in host_node.cores if core <= cpus]
-        found.append(Cache(
+        found.append(L3Cache(
             frozenset().union(*own),
             sum(_count_vcpus(core, core, threads) for core in own),
             sum(_count_vcpus(core, core & host_node.free, threads)
@@ -140,7 +140,7 @@ def _count_vcpus(core: frozenset[int], free: frozenset[int],
     return len(free)
 
 
-def count_promised(caches: Iterable[Cache], needed: int) -> int | None:
+def count_promised(caches: Iterable[L3Cache], needed: int) -> int | None:
     """Return the fewest L3 caches that hold a guest node on an empty host.
 
     :param needed: number of dedicated CPUs of the guest NUMA node.
@@ -152,7 +152,7 @@ def count_promised(caches: Iterable[Cache], needed: int) -> int | None:
                  if total >= needed), None)
 
 
-def _iterate_choices(caches: Sequence[Cache], needed: int,
+def _iterate_choices(caches: Sequence[L3Cache], needed: int,
                      most: int) -> Iterator[frozenset[int]]:
     """Yield the CPUs of one L3 cache, then of two, and so on.
 
@@ -173,8 +173,8 @@ def _iterate_choices(caches: Sequence[Cache], needed: int,
                 yield frozenset().union(*(one.cpus for one in way))
 
 
-def _choose_tight(by_room: Sequence[Cache], number: int,
-                  needed: int) -> list[tuple[Cache, ...]]:
+def _choose_tight(by_room: Sequence[L3Cache], number: int,
+                  needed: int) -> list[tuple[L3Cache, ...]]:
     """Return caches of which the last has the least room that suffices.
 
     :param by_room: caches, those with most room first.

@@ -202,7 +202,7 @@ class _Model:
         self._solve_load = functools.cache(self._compute_load)
         self.get_latency = functools.cache(self._compute_latency)
 
-    def _compute_load(self, containers: int) -> traffic.Load:
+    def _compute_load(self, containers: int) -> traffic.TrafficLoad:
         return traffic.compute_flow_outcomes(
             self._machine,
             workloads.list_memory_flows(self._machine, self._workload,
@@ -291,7 +291,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Report:
+class DensityReport:
     """Predictions for all scenarios of a machine (simulated).
 
     :param machine: name of the machine.
@@ -314,7 +314,7 @@ class Report:
 
 def predict_scenarios(machine: Machine, keys: Keys | None = None,
                       against: Machine | None = None,
-                      workload: Workload | None = None) -> Report:
+                      workload: Workload | None = None) -> DensityReport:
     """Predict how many containers run well with and without bandwidth control.
 
     The report compares the number with bandwidth control with three others:
@@ -335,7 +335,7 @@ def predict_scenarios(machine: Machine, keys: Keys | None = None,
     if against is not None:
         lines.append(
             (against, predict_latencies(against, 'none', workload=asked)))
-    return Report(machine.name, curves, tuple(
+    return DensityReport(machine.name, curves, tuple(
         _make_ratio(of, curve, ours) for of, curve in lines),
         machine.parameters)
 
@@ -359,7 +359,7 @@ class ParameterShift:
     machine: str
     parameter: Parameter
     factor: float
-    report: Report
+    report: DensityReport
 
 
 def compute_sensitivity(machine: Machine, keys: Keys | None = None,

@@ -34,7 +34,7 @@ MAX_DEPTH = 50
 MAX_DIGITS = 30
 
 
-class DocumentError(ValueError):
+class DensityFileError(ValueError):
     """Raised if a file cannot be read, or is not YAML within the limits."""
 
 
@@ -49,16 +49,16 @@ def load_yaml(path: str) -> Any:
     try:
         text = Path(path).read_text(encoding='utf-8')
     except OSError as error:
-        raise DocumentError(str(error.strerror)) from None
+        raise DensityFileError(str(error.strerror)) from None
     except UnicodeDecodeError as error:
-        raise DocumentError(f'not YAML: {error}') from None
+        raise DensityFileError(f'not YAML: {error}') from None
     if len(text) > MAX_LENGTH:
-        raise DocumentError(f'has more than {MAX_LENGTH} characters')
+        raise DensityFileError(f'has more than {MAX_LENGTH} characters')
     try:
         return yaml.load(text, Loader=BoundedLoader)  # noqa: S506
     except (yaml.YAMLError, ValueError) as error:
         # Of a date that is none, for example.
-        raise DocumentError(f'not YAML: {error}') from None
+        raise DensityFileError(f'not YAML: {error}') from None
 
 
 class BoundedLoader(yaml.SafeLoader):

@@ -72,7 +72,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Node:
+class MachineNode:
     """CPUs and memory of one NUMA node of a machine.
 
     :param id: number of the node.
@@ -117,7 +117,7 @@ class Machine:
     """
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[MachineNode, ...]
     nics: tuple[int, ...]
     controls: frozenset[str]
     parameters: tuple[Parameter, ...]
@@ -188,7 +188,7 @@ class Machine:
         return 'far', ours, theirs
 
 
-def _parse_nodes(given: Any) -> tuple[Node, ...]:
+def _parse_nodes(given: Any) -> tuple[MachineNode, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise MachineError('nodes: must be a list that is not empty')
     nodes = []
@@ -198,13 +198,15 @@ def _parse_nodes(given: Any) -> tuple[Node, ...]:
             raise MachineError(f'{where}: must be a mapping')
         left = dict(entry)
         nodes.append(
-            Node(id=_parse_whole_number(f'{where}.id', left.pop('id', None)),
-                 threads=_parse_whole_number(f'{where}.threads',
-                                             left.pop('threads', None)),
-                 memory_mb=_parse_whole_number(f'{where}.memory_mb',
-                                               left.pop('memory_mb', None)),
-                 socket=_parse_whole_number(f'{where}.socket',
-                                            left.pop('socket', 0))))
+            MachineNode(id=_parse_whole_number(f'{where}.id',
+                                               left.pop('id', None)),
+                        threads=_parse_whole_number(f'{where}.threads',
+                                                    left.pop('threads', None)),
+                        memory_mb=_parse_whole_number(f'{where}.memory_mb',
+                                                      left.pop('memory_mb',
+                                                               None)),
+                        socket=_parse_whole_number(f'{where}.socket',
+                                                   left.pop('socket', 0))))
         if left:
             raise MachineError(f'{where}.{min(map(str, left))}: unknown key')
     if len({node.id for node in nodes}) < len(nodes):
@@ -212,7 +214,7 @@ def _parse_nodes(given: Any) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda node: node.id))
 
 
-def _parse_nics(given: Any, nodes: Sequence[Node]) -> tuple[int, ...]:
+def _parse_nics(given: Any, nodes: Sequence[MachineNode]) -> tuple[int, ...]:
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise MachineError('nics: must be a list of NUMA nodes')
     known = [node.id for node in nodes]

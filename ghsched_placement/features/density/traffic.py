@@ -88,7 +88,7 @@ _FREE = BandwidthControl()
 
 
 @dataclass(frozen=True)
-class Flow:
+class MemoryFlow:
     """Memory traffic of one control group from one NUMA node to another.
 
     :param group: name of the control group.
@@ -104,7 +104,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FlowOutcome:
     """Bandwidth and latency that a flow of memory traffic gets.
 
     :param achieved: bandwidth in MB/s.
@@ -112,13 +112,13 @@ class Outcome:
         on an idle machine.
     """
 
-    flow: Flow
+    flow: MemoryFlow
     achieved: float
     latency: float
 
 
 @dataclass(frozen=True)
-class Load:
+class TrafficLoad:
     """Outcomes of all flows, and the utilisation of nodes and links.
 
     :param nodes: utilisation of the memory of each node, as a fraction of its
@@ -126,7 +126,7 @@ class Load:
     :param links: utilisation of each link that flows use.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[FlowOutcome, ...]
     nodes: Mapping[int, float]
     links: Mapping[Link, float]
 
@@ -146,8 +146,8 @@ class _FlowDelays:
     utilisation: float = 0.0
 
 
-def compute_flow_outcomes(machine: Machine, flows: Sequence[Flow],
-                          controls: Controls | None = None) -> Load:
+def compute_flow_outcomes(machine: Machine, flows: Sequence[MemoryFlow],
+                          controls: Controls | None = None) -> TrafficLoad:
     """Compute the bandwidth and the latency of each flow of memory traffic.
 
     A flow is the traffic of one control group between two NUMA nodes.
@@ -175,15 +175,15 @@ def compute_flow_outcomes(machine: Machine, flows: Sequence[Flow],
             for stage in passed + ([through] if through else []))
         held_back = (min(flow.demand / achieved, LONGEST) if achieved
                      else LONGEST if flow.demand else 1.0)
-        outcomes.append(Outcome(
+        outcomes.append(FlowOutcome(
             flow, achieved,
             (get_idle_latency(machine, flow.origin, flow.memory) + waiting)
             * held_back))
-    return Load(tuple(outcomes),
-                {number: stage.utilisation
-                 for number, stage in nodes.items()},
-                {link: stage.utilisation
-                 for link, stage in links.items() if link})
+    return TrafficLoad(tuple(outcomes),
+                       {number: stage.utilisation
+                        for number, stage in nodes.items()},
+                       {link: stage.utilisation
+                        for link, stage in links.items() if link})
 
 
 def get_idle_latency(machine: Machine, origin: int, memory: int) -> float:
@@ -199,7 +199,8 @@ def get_idle_latency(machine: Machine, origin: int, memory: int) -> float:
 
 
 def _make_link_stages(machine: Machine,
-                      flows: Sequence[Flow]) -> dict[Link | None, _FlowDelays]:
+                      flows: Sequence[MemoryFlow]
+                      ) -> dict[Link | None, _FlowDelays]:
     users: dict[Link, list[int]] = defaultdict(list)
     for number, flow in enumerate(flows):
         link = machine.get_link(flow.origin, flow.memory)
@@ -219,7 +220,7 @@ def _make_link_stages(machine: Machine,
 
 
 def _compute_delays_at_memory(
-        machine: Machine, node: int, flows: Sequence[Flow],
+        machine: Machine, node: int, flows: Sequence[MemoryFlow],
         arriving: Sequence[float], controls: Controls) -> _FlowDelays:
     """Return how the memory of a node limits and delays flows of traffic.
 

@@ -43,10 +43,10 @@ import itertools
 
 from ghsched_placement.features.density.machine import CONTROLS
 from ghsched_placement.features.density.machine import Machine
-from ghsched_placement.features.density.machine import Node
+from ghsched_placement.features.density.machine import MachineNode
 from ghsched_placement.features.density.traffic import BandwidthControl
 from ghsched_placement.features.density.traffic import Controls
-from ghsched_placement.features.density.traffic import Flow
+from ghsched_placement.features.density.traffic import MemoryFlow
 from ghsched_placement.flavor.policy import GuestPolicy
 
 SCENARIOS = ('none', 'static', 'ghsched')
@@ -194,11 +194,11 @@ def place_guests(machine: Machine, workload: Workload,
     return tuple(found)
 
 
-def _choose_nodes(fits: Sequence[Node], parts: int,
+def _choose_nodes(fits: Sequence[MachineNode], parts: int,
                   free: dict[int, list[int]]) -> tuple[int, ...]:
     sockets = Counter(node.socket for node in fits)
 
-    def rank(node: Node) -> tuple[bool, int, int, int]:
+    def rank(node: MachineNode) -> tuple[bool, int, int, int]:
         return (sockets[node.socket] < parts, -free[node.id][1], node.socket,
                 node.id)
 
@@ -226,7 +226,7 @@ class GuestNodeTraffic:
     position: int
     positions: int
     paths: tuple[TrafficPath, ...]
-    flows: tuple[Flow, ...]
+    flows: tuple[MemoryFlow, ...]
     members: frozenset[int] = frozenset()
     is_rest: bool = True
 
@@ -268,8 +268,8 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
             paths = tuple(
                 _yield_container_memory_traffic(
                     machine, scenario, nodes, buffers, group, device_mb))
-            own = tuple(Flow(path.group, path.origin, path.memory,
-                             path.part * machine['demand_mb'])
+            own = tuple(MemoryFlow(path.group, path.origin, path.memory,
+                                   path.part * machine['demand_mb'])
                         for path in paths)
             found.append(GuestNodeTraffic(
                 guest, len(guests), position, workload.nodes, paths,
@@ -358,7 +358,7 @@ def make_group_name(guest: int, class_name: str = '') -> str:
 
 
 def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
-                     device_mb: float) -> Iterator[Flow]:
+                     device_mb: float) -> Iterator[MemoryFlow]:
     """Yield the memory traffic between a container's VF and its buffers.
 
     :param buffers: nodes with the buffers of the VF, by container node.
@@ -367,14 +367,14 @@ def _yield_dma_flows(machine: Machine, buffers: Mapping[int, Sequence[int]],
     for having in buffers.values():
         for memory in having:
             for nic in machine.nics:
-                yield Flow(DEVICES, nic, memory,
-                           device_mb / (len(buffers) * len(having)
-                                        * len(machine.nics)))
+                yield MemoryFlow(DEVICES, nic, memory,
+                                 device_mb / (len(buffers) * len(having)
+                                              * len(machine.nics)))
 
 
 def list_memory_flows(machine: Machine, workload: Workload,
                       slots: Sequence[GuestNodeTraffic],
-                      containers: int) -> tuple[Flow, ...]:
+                      containers: int) -> tuple[MemoryFlow, ...]:
     """Return the memory traffic of all containers and their VFs on a machine.
 
     :param slots: guest NUMA nodes on the machine.
@@ -389,7 +389,7 @@ def list_memory_flows(machine: Machine, workload: Workload,
     if workload.neighbour_mb:
         for node in machine.nodes:
             amounts[NEIGHBOURS, node.id, node.id] += workload.neighbour_mb
-    return tuple(Flow(*where, amount)
+    return tuple(MemoryFlow(*where, amount)
                  for where, amount in sorted(amounts.items()))
 
 

@@ -33,7 +33,7 @@ from ghsched_placement.providers.placement_client import PlacementError
 
 
 @dataclass(frozen=True)
-class Provider:
+class RetiredProvider:
     """Resource provider in the tree of a compute node.
 
     :param parent: UUID of the parent; empty for the compute node itself.
@@ -63,7 +63,7 @@ class Step:
     """
 
     kind: Literal['move', 'class', 'traits', 'delete']
-    provider: Provider
+    provider: RetiredProvider
     value: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class Step:
                 'delete': f'delete {name}'}[self.kind]
 
 
-def plan_retirement(providers: Sequence[Provider]) -> tuple[Step, ...]:
+def plan_retirement(providers: Sequence[RetiredProvider]) -> tuple[Step, ...]:
     """Plan how to remove ghsched's data about a host from Placement.
 
     The provider of a NUMA node is deleted, unless it has an inventory that
@@ -98,7 +98,7 @@ def plan_retirement(providers: Sequence[Provider]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _make_strip_steps(provider: Provider) -> Iterator[Step]:
+def _make_strip_steps(provider: RetiredProvider) -> Iterator[Step]:
     for name in sorted(provider.classes & names.OUR_CLASSES):
         yield Step('class', provider, (name,))
     ours = tuple(sorted(_select_ghsched_traits(provider.traits)))
@@ -111,7 +111,7 @@ def _select_ghsched_traits(traits: Iterable[str]) -> frozenset[str]:
 
 
 def read_provider_tree(client: PlacementClient,
-                       name: str) -> tuple[Provider, ...]:
+                       name: str) -> tuple[RetiredProvider, ...]:
     """Return all resource providers in the tree of a compute node.
 
     The result is empty if Placement has no provider of this name.
@@ -128,12 +128,12 @@ def read_provider_tree(client: PlacementClient,
 
 
 def _read_provider(client: PlacementClient,
-                   record: Mapping[str, Any]) -> Provider:
+                   record: Mapping[str, Any]) -> RetiredProvider:
     uuid = record['uuid']
     classes = frozenset(client.get_inventories(uuid))
     holders = [client.get_usage_by_consumer(uuid, name)
                for name in sorted(classes & names.OUR_CLASSES)]
-    return Provider(
+    return RetiredProvider(
         uuid, record['name'], record['parent_provider_uuid'] or '', classes,
         client.get_traits(uuid), frozenset().union(*holders))
 

@@ -209,7 +209,7 @@ def parse_watched_flavor(text: str) -> WatchedFlavor:
 
 
 @dataclass(frozen=True)
-class Settings:
+class CloudCacheSettings:
     """Settings of the operator for the metrics of a cloud.
 
     :param watched: flavors for which to compute how many more guests fit.
@@ -245,7 +245,7 @@ class CloudCache:
         the whole object, so that other threads can read it.
     """
 
-    def __init__(self, client: CloudClient, settings: Settings,
+    def __init__(self, client: CloudClient, settings: CloudCacheSettings,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._settings = settings
@@ -254,7 +254,7 @@ class CloudCache:
         self._changed: set[str] = set()
         self._verdicts: dict[str, _Verdicts] = {}
         self._groups: list[flavor_capacity.EqualHosts] = []
-        self.cloud = cloud_figures.Cloud()
+        self.cloud = cloud_figures.CloudFigures()
 
     def refresh(self) -> None:
         """Update the cached cloud with the changes since the last refresh.
@@ -280,7 +280,7 @@ class CloudCache:
         self._groups = flavor_capacity.group_equal_hosts(
             entry.host for entry in self._entries.values())
         away = self._client.list_unavailable_nodes(nodes)
-        self.cloud = cloud_figures.Cloud(
+        self.cloud = cloud_figures.CloudFigures(
             tuple(sorted((entry.host for entry in self._entries.values()),
                          key=lambda host: host.name)),
             frozenset(entry.host.name for root, entry
@@ -389,7 +389,7 @@ class CloudCache:
         try:
             requirements = self._make_flavor_requirements(
                 record, needs_owner_trait)
-        except base.Refused as error:
+        except base.CommandRefused as error:
             LOG.warning('cannot compute how many more guests of flavor '
                         '%(name)s fit in the cloud; reporting 0: %(error)s',
                         {'name': name, 'error': error})
@@ -421,7 +421,7 @@ class CloudCache:
         :raises Refused: if the flavor does not exist or is invalid.
         """
         if record is None:
-            raise base.Refused('Nova has no flavor of that name')
+            raise base.CommandRefused('Nova has no flavor of that name')
         return flavors.list_requirements(
             flavors.get_flavor_record_size(record), record['extra_specs'],
             [entry.host for entry in self._entries.values()],
@@ -490,7 +490,7 @@ def _format_past_time(seconds_ago: float) -> str:
 ERRORS = (*base.SERVICE_ERRORS, OSError)
 
 
-def make_cloud_cache(connection: Any, settings: Settings
+def make_cloud_cache(connection: Any, settings: CloudCacheSettings
                      ) -> tuple[CloudCache, ReadOnlyConnection]:
     """Return an empty cache of a cloud and the read-only connection it uses.
 

@@ -40,7 +40,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Cloud:
+class CloudFigures:
     """Hosts of a cloud at one time, and how many guests fit.
 
     :param hosts: hosts with their inventories and usages.
@@ -73,7 +73,7 @@ def list_host_amounts(host: capacity.HostInventory) -> Iterator[Amount]:
 
 
 def _sum_vf_amounts(host: capacity.HostInventory, node: int | None,
-                    pfs: Iterable[capacity.Pf]) -> Iterator[Amount]:
+                    pfs: Iterable[capacity.PfInventory]) -> Iterator[Amount]:
     """Yield capacity and usage of the VFs of some PFs, by resource class.
 
     The VFs of all PFs with the same resource class are added up.

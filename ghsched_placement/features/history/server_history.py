@@ -37,7 +37,7 @@ def list_history_rows(client: clients.Client, record: Mapping[str, Any]
     history = usage_history.from_diagnostics(
         client.get_diagnostics(record['id']))
     if history is None:
-        raise base.Refused(
+        raise base.CommandRefused(
             f'no host reports the bandwidth of {record["name"]} in the last '
             'hours: only an admin sees it, and only of a server that runs '
             'and has a control group of its own for some minutes')

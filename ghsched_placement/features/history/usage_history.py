@@ -94,7 +94,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Period:
+class UsagePeriod:
     """Bandwidth of a host's servers between two measurements.
 
     :param start: start of the period in seconds since 1970.
@@ -117,7 +117,7 @@ def to_minute_number(time: float) -> int:
     return int(time // MINUTE_S)
 
 
-def add_period_to_history(before: History, period: Period) -> History:
+def add_period_to_history(before: History, period: UsagePeriod) -> History:
     """Add a new measurement to a host's history of bandwidth by server.
 
     The history has the bandwidth of each server in each of the last minutes.

@@ -44,7 +44,7 @@ class SetServer(base.Lister):
         try:
             asked = change_arguments.parse_change_arguments(parsed_args)
         except policies.PolicyError as error:
-            raise base.Refused(f'refused: {error}') from error
+            raise base.CommandRefused(f'refused: {error}') from error
         shown = set_bandwidth_policy(
             client, str(client.find_server(parsed_args.server)['id']), asked,
             parsed_args.dry_run)
@@ -82,7 +82,8 @@ class MoveServerNodes(base.Lister):
         try:
             nodes = move_report.parse_node_pairs(parsed_args.node)
         except policies.PolicyError as error:
-            raise base.Refused(f'refused: --node: {error.reason}') from error
+            raise base.CommandRefused(
+                f'refused: --node: {error.reason}') from error
         client = clients.get_client(self.app)
         shown = move_nodes(
             client, str(client.find_server(parsed_args.server)['id']), nodes,

@@ -26,8 +26,8 @@ import dataclasses
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.features.load.load import RESOURCES
 
 #: Default thresholds in percent, by resource. In a queue with random arrivals
@@ -43,7 +43,7 @@ DEFAULTS: Mapping[str, int] = MappingProxyType({
 
 
 @dataclass(frozen=True)
-class Limits:
+class LoadLimits:
     """Thresholds of load at which a host NUMA node becomes a bottleneck.
 
     :param begin: threshold by resource, in the units of the load record. A
@@ -73,7 +73,7 @@ class BottleneckChange:
     value: float
 
 
-def make_bottleneck_limits(thresholds: Mapping[str, int]) -> Limits:
+def make_bottleneck_limits(thresholds: Mapping[str, int]) -> LoadLimits:
     """Return the loads at which a host NUMA node counts as a bottleneck.
 
     Resources without a given threshold get a default one.
@@ -86,12 +86,12 @@ def make_bottleneck_limits(thresholds: Mapping[str, int]) -> Limits:
         if name not in RESOURCES:
             raise ValueError(f'[ghsched]bottleneck_thresholds: {name!r} is '
                              f'not one of {", ".join(RESOURCES)}')
-    return Limits({name: value / 100 for name, value
-                   in {**DEFAULTS, **thresholds}.items() if value})
+    return LoadLimits({name: value / 100 for name, value
+                       in {**DEFAULTS, **thresholds}.items() if value})
 
 
-def mark_bottlenecks(load: Load, previous: Load | None,
-                     limits: Limits) -> Load:
+def mark_bottlenecks(load: HostLoad, previous: HostLoad | None,
+                     limits: LoadLimits) -> HostLoad:
     """Return a host's load record with the bottlenecks of its nodes marked.
 
     A bottleneck is a resource, such as CPUs, whose load is above a threshold.
@@ -108,12 +108,12 @@ def mark_bottlenecks(load: Load, previous: Load | None,
         for node in load.nodes))
 
 
-def _get_bottlenecks(node: HostNode | None) -> Iterable[str]:
+def _get_bottlenecks(node: HostNodeLoad | None) -> Iterable[str]:
     return (node.bottlenecks or ()) if node else ()
 
 
-def _find_bottlenecks(node: HostNode, previous: Iterable[str],
-                      limits: Limits) -> tuple[str, ...]:
+def _find_bottlenecks(node: HostNodeLoad, previous: Iterable[str],
+                      limits: LoadLimits) -> tuple[str, ...]:
     """Return the overloaded resources of a host NUMA node, by name.
 
     :param previous: resources that were overloaded before; they remain so
@@ -134,8 +134,8 @@ def _find_bottlenecks(node: HostNode, previous: Iterable[str],
     return tuple(sorted(found, key=RESOURCES.index))
 
 
-def find_bottleneck_changes(previous: Load | None,
-                            now: Load) -> tuple[BottleneckChange, ...]:
+def find_bottleneck_changes(previous: HostLoad | None,
+                            now: HostLoad) -> tuple[BottleneckChange, ...]:
     """Return the bottlenecks that began or ended between two load records.
 
     A bottleneck is a resource of a host NUMA node with too high a load.

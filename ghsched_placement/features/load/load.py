@@ -38,18 +38,18 @@ KEY = 'ghsched_load'
 #: meaning of a field does.
 VERSION = 1
 
-#: Fields of :class:`HostNode` that can make a host NUMA node a bottleneck.
+#: Fields of :class:`HostNodeLoad` that can make a host NUMA node a bottleneck.
 RESOURCES = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait',
              'io_load', 'io_wait')
 
 #: Maximum length and number of names in a record, such as those of resources.
 _LONGEST_NAME, _MOST_NAMES = 64, 64
 
-_Node = TypeVar('_Node', 'HostNode', 'GuestNode')
+_Node = TypeVar('_Node', 'HostNodeLoad', 'GuestNodeLoad')
 
 
 @dataclass(frozen=True)
-class HostNode:
+class HostNodeLoad:
     """Load of a host NUMA node in one period; a value is None if unknown.
 
     Loads and waits are fractions of the period, unless another unit is given.
@@ -108,7 +108,7 @@ class HostNode:
 
 
 @dataclass(frozen=True)
-class GuestNode:
+class GuestNodeLoad:
     """Load of a NUMA node of a running guest; a value is None if unknown.
 
     A guest without a NUMA topology counts as one node with the number 0.
@@ -120,10 +120,11 @@ class GuestNode:
     :param vcpus: number of vCPUs.
     :param memory: memory in MiB.
     :param cpu_load: mean busy time of the vCPUs, as a fraction of the period.
-    :param cpu_wait: like :attr:`HostNode.cpu_wait`, for the vCPUs of this
+    :param cpu_wait: like :attr:`HostNodeLoad.cpu_wait`, for the vCPUs of this
         node.
     :param bandwidth: used memory bandwidth in bytes per second.
-    :param memory_wait: like :attr:`HostNode.memory_wait`, for the whole guest.
+    :param memory_wait: like :attr:`HostNodeLoad.memory_wait`, for the whole
+        guest.
     :param remote: fraction of the guest node's memory that is on host nodes on
         which its vCPUs did not run.
     :param io_wait: fraction of the period in which at least one thread of the
@@ -144,7 +145,7 @@ class GuestNode:
 
 
 @dataclass(frozen=True)
-class Load:
+class HostLoad:
     """Loads of the NUMA nodes of a host, as the host has measured them.
 
     :param time: seconds since 1970, of the host's clock.
@@ -153,15 +154,15 @@ class Load:
 
     time: float
     period: float
-    nodes: tuple[HostNode, ...] = ()
-    guests: tuple[GuestNode, ...] = ()
+    nodes: tuple[HostNodeLoad, ...] = ()
+    guests: tuple[GuestNodeLoad, ...] = ()
 
-    def get_nodes_by_number(self) -> dict[int, HostNode]:
+    def get_nodes_by_number(self) -> dict[int, HostNodeLoad]:
         """Return the load of each NUMA node of the host, by node number."""
         return {node.node: node for node in self.nodes}
 
 
-def to_stats(load: Load) -> dict[str, str]:
+def to_stats(load: HostLoad) -> dict[str, str]:
     """Convert a host's load record to Nova's host stats, without its guests.
 
     The record has the load of the CPUs, memory and other resources of each
@@ -170,7 +171,7 @@ def to_stats(load: Load) -> dict[str, str]:
     return {KEY: to_json(dataclasses.replace(load, guests=()))}
 
 
-def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
+def to_guest_diagnostics(load: HostLoad, guest: str) -> dict[str, str]:
     """Convert a host's load record to a field of one guest's diagnostics.
 
     The record has the load of each NUMA node and of each guest. The loads of
@@ -182,7 +183,7 @@ def to_guest_diagnostics(load: Load, guest: str) -> dict[str, str]:
         one for one in load.guests if one.guest == guest)))}
 
 
-def from_stats(stats: Mapping[str, Any]) -> Load | None:
+def from_stats(stats: Mapping[str, Any]) -> HostLoad | None:
     """Parse a host's load record from its stats or from a guest's diagnostics.
 
     :returns: None if the record is missing or malformed.
@@ -190,7 +191,7 @@ def from_stats(stats: Mapping[str, Any]) -> Load | None:
     return FORMAT.parse(stats)
 
 
-def to_json(load: Load) -> str:
+def to_json(load: HostLoad) -> str:
     """Return a host's load record as JSON, without unknown values.
 
     The record has the load of the CPUs, memory and other resources of each
@@ -204,7 +205,7 @@ def to_json(load: Load) -> str:
         separators=(',', ':'))
 
 
-def from_json(text: Any) -> Load | None:
+def from_json(text: Any) -> HostLoad | None:
     """Parse a host's load record from JSON.
 
     Unknown fields and malformed nodes are ignored; a malformed value of a node
@@ -215,17 +216,17 @@ def from_json(text: Any) -> Load | None:
     return wire.parse_record(text, VERSION, _parse_load)
 
 
-def _parse_load(found: Mapping[str, Any]) -> Load:
-    return Load(wire.check_number(found['time'], wire.MAX_TIME),
-                wire.check_number(found['period'], wire.MAX_TIME),
-                _parse_nodes(HostNode, found.get('nodes')),
-                _parse_nodes(GuestNode, found.get('guests')))
+def _parse_load(found: Mapping[str, Any]) -> HostLoad:
+    return HostLoad(wire.check_number(found['time'], wire.MAX_TIME),
+                    wire.check_number(found['period'], wire.MAX_TIME),
+                    _parse_nodes(HostNodeLoad, found.get('nodes')),
+                    _parse_nodes(GuestNodeLoad, found.get('guests')))
 
 
 FORMAT = wire.Format(KEY, VERSION, _parse_load)
 
 
-def _pack_node(node: HostNode | GuestNode) -> dict[str, Any]:
+def _pack_node(node: HostNodeLoad | GuestNodeLoad) -> dict[str, Any]:
     return {name: round(value, 4) if isinstance(value, float) else value
             for name, value in dataclasses.asdict(node).items()
             if value is not None}

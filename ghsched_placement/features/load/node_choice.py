@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import math
 
-from ghsched_placement.features.load.bottleneck import Limits
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.bottleneck import LoadLimits
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.features.load.load import RESOURCES
 from ghsched_placement.query.candidates import NodeCost
 
@@ -45,8 +45,9 @@ class ClaimedResources:
     cpus: int
 
 
-def compute_relative_load(load: Load, claimed: Mapping[int, ClaimedResources],
-                          limits: Limits,
+def compute_relative_load(load: HostLoad,
+                          claimed: Mapping[int, ClaimedResources],
+                          limits: LoadLimits,
                           comparable_only: bool = True) -> dict[int, float]:
     """Return each host NUMA node's load relative to its bottleneck threshold.
 
@@ -80,18 +81,18 @@ def compute_relative_load(load: Load, claimed: Mapping[int, ClaimedResources],
     return found
 
 
-def _add_expected_load(node: HostNode,
-                       claimed: ClaimedResources | None) -> HostNode:
+def _add_expected_load(node: HostNodeLoad,
+                       claimed: ClaimedResources | None) -> HostNodeLoad:
     if (claimed is None or node.cpu_load is None or node.vcpus is None
             or not claimed.cpus):
         return node
     fresh = max(0, claimed.vcpus - node.vcpus)
-    return HostNode(**{**vars(node), 'cpu_load': min(
+    return HostNodeLoad(**{**vars(node), 'cpu_load': min(
         1.0, node.cpu_load + fresh / claimed.cpus)})
 
 
-def compute_load_costs(load: Load, claimed: Mapping[int, ClaimedResources],
-                       limits: Limits,
+def compute_load_costs(load: HostLoad, claimed: Mapping[int, ClaimedResources],
+                       limits: LoadLimits,
                        pack: bool = False) -> dict[int, NodeCost]:
     """Return the cost of placing a guest on each host node, from its load.
 

@@ -18,8 +18,8 @@ by less than a threshold, and renews it after some time. nova-compute does not
 write a repeated report again.
 """
 
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.features.load.load import RESOURCES
 
 #: Largest change of a load or waiting time that is not reported, as a part of
@@ -34,8 +34,8 @@ QUEUE_THRESHOLD = 0.5
 _EXACT_FIELDS = ('node', 'cpus', 'vcpus', 'memory', 'bottlenecks')
 
 
-def choose_load_report(last: Load | None, measured: Load,
-                       max_age: float) -> Load:
+def choose_load_report(last: HostLoad | None, measured: HostLoad,
+                       max_age: float) -> HostLoad:
     """Return the load record to report: the newest one, or the last one again.
 
     The last record is reported again if no load has changed by more than a
@@ -54,7 +54,7 @@ def choose_load_report(last: Load | None, measured: Load,
     return measured
 
 
-def _are_loads_similar(last: Load, measured: Load) -> bool:
+def _are_loads_similar(last: HostLoad, measured: HostLoad) -> bool:
     """Whether two load records of a host have equal nodes and similar loads.
 
     Two loads are similar if they differ by at most LOAD_THRESHOLD, or, for
@@ -65,7 +65,7 @@ def _are_loads_similar(last: Load, measured: Load) -> bool:
         in zip(last.nodes, measured.nodes, strict=True))
 
 
-def _are_similar_nodes(last: HostNode, measured: HostNode) -> bool:
+def _are_similar_nodes(last: HostNodeLoad, measured: HostNodeLoad) -> bool:
     return all(getattr(last, name) == getattr(measured, name)
                for name in _EXACT_FIELDS) and all(
         _differ_at_most(getattr(last, name), getattr(measured, name),

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.features.service_level.service_level import LevelPeriod
 from ghsched_placement.features.service_level.service_level import Owner
-from ghsched_placement.features.service_level.service_level import Period
 
 #: Event type of the notification that has the measurements.
 EVENT = 'ghsched.server.bandwidth'
@@ -33,7 +33,7 @@ UNIT = '%'
 
 def make_bandwidth_notification(host: str, seconds: float,
                                 periods: Mapping[LevelKey,
-                                                 tuple[Owner, Period]]
+                                                 tuple[Owner, LevelPeriod]]
                                 ) -> dict[str, Any]:
     """Return the payload of a bandwidth notification on a host's servers.
 
@@ -46,9 +46,9 @@ def make_bandwidth_notification(host: str, seconds: float,
             'measurements': list(_yield_measurements(periods))}
 
 
-def _yield_measurements(periods: Mapping[LevelKey, tuple[Owner, Period]]
+def _yield_measurements(periods: Mapping[LevelKey, tuple[Owner, LevelPeriod]]
                         ) -> Iterator[dict[str, Any]]:
-    by_server: dict[str, list[tuple[Owner, Period]]] = {}
+    by_server: dict[str, list[tuple[Owner, LevelPeriod]]] = {}
     for key, found in sorted(periods.items()):
         by_server.setdefault(key.server, []).append(found)
     for server, nodes in by_server.items():

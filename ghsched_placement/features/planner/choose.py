@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ghsched_placement.features.packing import gradient
-from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.need import FlavorNeed
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
-from ghsched_placement.features.planner.state import State
 from ghsched_placement.providers import names
 
 #: For what nobody knows: enough, of nothing that counts.
@@ -48,11 +48,12 @@ class ScoredPlacement:
 
 
 #: The best option of a host; None where the guest has no room.
-Choose: TypeAlias = Callable[[State, Need, Sequence[GuestPlacement]],
+Choose: TypeAlias = Callable[[FilledHost, FlavorNeed,
+                              Sequence[GuestPlacement]],
                              ScoredPlacement | None]
 
 
-def choose_placement(state: State, need: Need,
+def choose_placement(state: FilledHost, need: FlavorNeed,
                      placements: Iterable[GuestPlacement]
                      ) -> tuple[GuestPlacement, tuple[int, ...]] | None:
     """Choose the placement that the scheduler would choose for a guest.
@@ -71,7 +72,8 @@ def choose_placement(state: State, need: Need,
 
 
 def list_fitting_placements(
-        state: State, need: Need, placements: Iterable[GuestPlacement]
+        state: FilledHost, need: FlavorNeed,
+        placements: Iterable[GuestPlacement]
 ) -> list[tuple[GuestPlacement, tuple[int, ...]]]:
     """Return the equally good placements that the scheduler prefers.
 
@@ -92,7 +94,7 @@ def list_fitting_placements(
 
 
 def make_gradient_placement_chooser(
-        mix: Mapping[str, int], needs: Mapping[str, Need]) -> Choose:
+        mix: Mapping[str, int], needs: Mapping[str, FlavorNeed]) -> Choose:
     """Return a function that chooses placements by GhschedGradientWeigher.
 
     The function returns the placement of a guest on a host that has the
@@ -108,7 +110,7 @@ def make_gradient_placement_chooser(
         kind = convert_need_to_gradient_input(needs[name])
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
-    def choose(state: State, need: Need,
+    def choose(state: FilledHost, need: FlavorNeed,
                ways: Sequence[GuestPlacement]) -> ScoredPlacement | None:
         growth = gradient.FragmentationGrowth(
             convert_state_to_gradient_input(state), shares)
@@ -123,7 +125,7 @@ def make_gradient_placement_chooser(
     return choose
 
 
-def convert_need_to_gradient_input(need: Need) -> gradient.GuestKind:
+def convert_need_to_gradient_input(need: FlavorNeed) -> gradient.GuestKind:
     """Convert the needs of a guest to the input of GhschedGradientWeigher."""
     devices: dict[int, int] = {}
     for (node, _name), count in need.vf_counts.items():
@@ -135,7 +137,8 @@ def convert_need_to_gradient_input(need: Need) -> gradient.GuestKind:
         need.policy.needs_control_group)
 
 
-def convert_state_to_gradient_input(state: State) -> gradient.FreeCapacity:
+def convert_state_to_gradient_input(state: FilledHost
+                                    ) -> gradient.FreeCapacity:
     """Convert a host's free resources to the input of GhschedGradientWeigher.
     """
     free: dict[int, gradient.Amounts] = {}

@@ -31,7 +31,7 @@ from ghsched_placement.features.density.workload import place_guests
 from ghsched_placement.features.density.workload import REFERENCE
 from ghsched_placement.features.density.workload import Workload
 from ghsched_placement.features.planner.client import PlannerError
-from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.need import FlavorNeed
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.vcpu_classes import DEFAULT
@@ -95,7 +95,7 @@ class DensityPlan:
     subject: str
     workload: Workload
     keys: Mapping[str, str]
-    report: density.Report
+    report: density.DensityReport
     fitted: tuple[tuple[str, Parameter], ...]
     shifts: tuple[density.ParameterShift, ...]
     against: str | None = None
@@ -135,7 +135,7 @@ def predict_published_test_density(machine: Machine,
         density.make_default_policy(machine), against, search)
 
 
-def predict_flavor_density(machine: Machine, need: Need,
+def predict_flavor_density(machine: Machine, need: FlavorNeed,
                            guests: int | None = None,
                            against: Machine | None = None,
                            search: bool = False,

@@ -25,14 +25,15 @@ from dataclasses import field
 
 from ghsched_placement.features.planner import choose
 from ghsched_placement.features.planner.cloud import Progress
-from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.need import FlavorNeed
 from ghsched_placement.features.planner.offer import Offers
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
-from ghsched_placement.features.planner.state import State
 
 
 def fill_each_host_with_flavor(
-        offers: Offers, need: Need, states: Sequence[State]) -> None:
+        offers: Offers, need: FlavorNeed,
+        states: Sequence[FilledHost]) -> None:
     """Place guests of a flavor on each host until no more fit.
 
     If the scheduler chooses the number of guest NUMA nodes, guests with the
@@ -46,10 +47,11 @@ def fill_each_host_with_flavor(
         _fill_hosts(offers, variant, states)
 
 
-def _fill_hosts(offers: Offers, need: Need, states: Sequence[State]) -> None:
+def _fill_hosts(offers: Offers, need: FlavorNeed, states: Sequence[FilledHost]
+                ) -> None:
     offers.load_hosts(states)
     while states:
-        filled: dict[int, State] = {}
+        filled: dict[int, FilledHost] = {}
         for locality, sizes in need.yield_vf_request_variants(
                 lambda: offers.list_pfs_for_flavor(need)):
             found = offers.list_placements(need, locality, sizes)
@@ -64,7 +66,7 @@ def _fill_hosts(offers: Offers, need: Need, states: Sequence[State]) -> None:
         offers.load_hosts(states)
 
 
-def _fill_host(state: State, need: Need,
+def _fill_host(state: FilledHost, need: FlavorNeed,
                ways: Sequence[GuestPlacement]) -> int:
     before = state.guests
     while (found := choose.choose_placement(
@@ -104,8 +106,8 @@ class _Flavor:
         A host is missing after a guest was placed on it.
     """
 
-    need: Need
-    larger: Sequence[Need]
+    need: FlavorNeed
+    larger: Sequence[FlavorNeed]
     weight: int
     choose_placement: choose.Choose
     placed: int = 0
@@ -127,9 +129,9 @@ class _Flavor:
 
 
 def fill_hosts_with_flavor_mix(
-        offers: Offers, mix: Mapping[str, int], needs: Mapping[str, Need],
-        states: Sequence[State], progress: Progress,
-        choose_placement: choose.Choose) -> MixResult:
+        offers: Offers, mix: Mapping[str, int],
+        needs: Mapping[str, FlavorNeed], states: Sequence[FilledHost],
+        progress: Progress, choose_placement: choose.Choose) -> MixResult:
     """Place guests of a flavor mix on hosts until the next one does not fit.
 
     :param offers: ways to place a guest on the hosts.
@@ -168,7 +170,8 @@ def fill_hosts_with_flavor_mix(
             other.options.pop(best, None)
 
 
-def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
+def _find_best_host(flavor: _Flavor, states: Sequence[FilledHost]
+                    ) -> int | None:
     """Return the index of the best host for one more guest of a flavor.
 
     The best host is the one with the highest score of a placement.
@@ -188,7 +191,7 @@ def _find_best_host(flavor: _Flavor, states: Sequence[State]) -> int | None:
 
 
 def _refresh_flavor_placements(offers: Offers, flavor: _Flavor,
-                               states: Sequence[State]) -> bool:
+                               states: Sequence[FilledHost]) -> bool:
     """List again how a guest of a flavor can be placed on hosts.
 
     The result is stored in the flavor. Hosts with equal inventories and usages
@@ -215,7 +218,7 @@ def _refresh_flavor_placements(offers: Offers, flavor: _Flavor,
     return False
 
 
-def _get_mean_used_fraction(states: Sequence[State]) -> float:
+def _get_mean_used_fraction(states: Sequence[FilledHost]) -> float:
     """Return the mean of how full hosts are, 0 to 1, for the progress display.
 
     The scarcest resource of a host decides how full the host is.

@@ -18,8 +18,8 @@ more of it would buy, :mod:`ghsched_placement.features.planner.more` tries.
 
 from dataclasses import dataclass
 
-from ghsched_placement.features.planner.need import Need
-from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.planner.need import FlavorNeed
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.guest_demand import GuestDemand
@@ -28,7 +28,7 @@ from ghsched_placement.fit.lack import Lack
 from ghsched_placement.providers import tree
 
 
-def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
+def list_shortages(state: FilledHost, need: FlavorNeed) -> tuple[Lack, ...]:
     """Return the reasons why one more guest does not fit on a host.
 
     If the host as a whole lacks a resource or a trait, its NUMA nodes are not
@@ -47,7 +47,7 @@ def list_shortages(state: State, need: Need) -> tuple[Lack, ...]:
     return found or (fitting.make_combination_reason(host, demand),)
 
 
-def _list_node_shortages(node: capacity.Node,
+def _list_node_shortages(node: capacity.NodeInventory,
                          demand: GuestDemand) -> list[Lack]:
     """Return what a host NUMA node has too little of for guest NUMA nodes.
 
@@ -64,7 +64,7 @@ def _list_node_shortages(node: capacity.Node,
 # -- fragmentation ------------------------------------------------------------
 
 
-def count_unused_nodes(state: State) -> int:
+def count_unused_nodes(state: FilledHost) -> int:
     """Return the number of NUMA nodes of a host that no guest uses."""
     return sum(node.is_entirely_free
                for node in state.list_free_nodes())
@@ -92,7 +92,8 @@ class InventoryUse:
 
 
 def list_inventory_usage(
-        state: State, aliases: dict[str, str]) -> tuple[InventoryUse, ...]:
+        state: FilledHost,
+        aliases: dict[str, str]) -> tuple[InventoryUse, ...]:
     """Return the used and total amount of each inventory of a host.
 
     :param state: used and free resources of the host.

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.need import FlavorNeed
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import Slot
-from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
 from ghsched_placement.providers import names
@@ -50,7 +50,7 @@ class AdditionalGuests:
 
 
 def count_additional_guests(
-        state: State, need: Need) -> tuple[AdditionalGuests, ...]:
+        state: FilledHost, need: FlavorNeed) -> tuple[AdditionalGuests, ...]:
     """Return how many more guests fit on a full host with more resources.
 
     The result shows which resource to add. One unit is added to one inventory
@@ -71,7 +71,7 @@ def count_additional_guests(
     return tuple(found)
 
 
-def _list_inventories(state: State, need: Need
+def _list_inventories(state: FilledHost, need: FlavorNeed
                       ) -> Iterator[tuple[int | None, Slot, str]]:
     """Yield the inventories of a host that guests take from.
 

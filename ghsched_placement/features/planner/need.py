@@ -54,7 +54,7 @@ _OF_NOVA = frozenset({names.OWNER_TRAIT})
 
 
 @dataclass(frozen=True)
-class Need:
+class FlavorNeed:
     """Resources that a guest of a flavor needs of a host.
 
     :param guest: CPUs and memory of the guest by guest NUMA node.
@@ -80,10 +80,10 @@ class Need:
     without: frozenset[str] = frozenset()
     owned: bool = True
     is_fallback: bool = False
-    larger: tuple['Need', ...] = ()
+    larger: tuple['FlavorNeed', ...] = ()
 
     @property
-    def fallback(self) -> 'Need | None':
+    def fallback(self) -> 'FlavorNeed | None':
         """The same needs on hosts that report no PCPU.
 
         The value is None if Nova tries no such host.
@@ -92,7 +92,7 @@ class Need:
         return other if query.make_shared_cpu_flavor(
             self._query_flavor) and not self.is_fallback else None
 
-    def adapt_to_host(self, root: Provider) -> 'Need':
+    def adapt_to_host(self, root: Provider) -> 'FlavorNeed':
         """Return the needs as Nova counts them on a host.
 
         :param root: the compute node's own provider.
@@ -102,8 +102,8 @@ class Need:
         return self.fallback or self
 
     @property
-    def _query_flavor(self) -> query.Flavor:
-        return query.Flavor(
+    def _query_flavor(self) -> query.FlavorAmounts:
+        return query.FlavorAmounts(
             vcpus=self.guest.shared, pcpus=self.guest.pcpus,
             memory_mb=self.flavor.ram, disk_gb=self.flavor.disk,
             swap_mb=self.flavor.swap, extra_specs=self.flavor.extra_specs)
@@ -174,8 +174,8 @@ class Need:
             return vfs.yield_vf_requests(self.policy, find_pfs, report_skipped)
         return iter([('any', {})])
 
-    def list_vf_devices(self, sizes: vfs.Sizes) -> list[request.Devices]:
-        return [request.Devices(
+    def list_vf_devices(self, sizes: vfs.Sizes) -> list[request.PciRequest]:
+        return [request.PciRequest(
             guest_node=need.guest_node,
             request_id=self._make_vf_request_id(need),
             resource_class=self.aliases[need.alias],
@@ -234,7 +234,7 @@ class Need:
 def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
                       aliases: Aliases | None = None,
                       excluded_classes: Sequence[str] = (),
-                      needs_owner_trait: bool = True) -> Need:
+                      needs_owner_trait: bool = True) -> FlavorNeed:
     """Return the resources that a guest of a flavor needs from a host.
 
     If the scheduler chooses the number of guest NUMA nodes, the needs are for
@@ -268,8 +268,8 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None
     _check_aliases(flavor, policy, aliases or {})
-    return Need(flavor, guest, policy, accounting, dict(aliases or {}),
-                frozenset(excluded_classes), needs_owner_trait)
+    return FlavorNeed(flavor, guest, policy, accounting, dict(aliases or {}),
+                      frozenset(excluded_classes), needs_owner_trait)
 
 
 def _check_aliases(flavor: Flavor, policy: GuestPolicy,

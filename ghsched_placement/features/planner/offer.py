@@ -26,9 +26,9 @@ import itertools
 from typing import Any
 
 from ghsched_placement.features.planner import hosts
-from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.need import FlavorNeed
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
-from ghsched_placement.features.planner.state import State
 from ghsched_placement.query import candidates
 from ghsched_placement.query import matching
 from ghsched_placement.query import node_assignment
@@ -50,16 +50,16 @@ class Offers:
     """Ways to place guests on hosts, as Placement would offer them."""
 
     def __init__(self) -> None:
-        self._states: Sequence[State] = ()
+        self._states: Sequence[FilledHost] = ()
 
-    def load_hosts(self, states: Sequence[State]) -> None:
+    def load_hosts(self, states: Sequence[FilledHost]) -> None:
         """Set the hosts whose ways are listed.
 
         :param states: used and free resources of each host.
         """
         self._states = states
 
-    def list_placements(self, need: Need, locality: str,
+    def list_placements(self, need: FlavorNeed, locality: str,
                         sizes: vfs.Sizes) -> list[list[GuestPlacement]]:
         """Return the ways to place one more guest on each host.
 
@@ -74,7 +74,7 @@ class Offers:
             state, need.adapt_to_host(state.host.root), locality, sizes)
             for state in self._states]
 
-    def list_pfs_for_flavor(self, need: Need) -> dict[str, list[vfs.Pf]]:
+    def list_pfs_for_flavor(self, need: FlavorNeed) -> dict[str, list[vfs.Pf]]:
         """Return the PFs with free VFs for guests of a flavor, by PCI alias.
         """
         found: dict[str, list[vfs.Pf]] = {}
@@ -85,7 +85,7 @@ class Offers:
 
 
 def list_host_placements(
-        state: State, need: Need, locality: str, sizes: vfs.Sizes,
+        state: FilledHost, need: FlavorNeed, locality: str, sizes: vfs.Sizes,
         has_capacity: candidates.HasCapacity
 ) -> list[candidates.NodeAssignment]:
     """Return the ways to place a guest on a host, in the scheduler's order.
@@ -104,7 +104,7 @@ def list_host_placements(
         need, locality, sizes, with_flavor=False), locality, has_capacity)
 
 
-def _list_guest_placements(state: State, need: Need, locality: str,
+def _list_guest_placements(state: FilledHost, need: FlavorNeed, locality: str,
                            sizes: vfs.Sizes) -> list[GuestPlacement]:
     guest = need.guest
 
@@ -124,7 +124,8 @@ def _list_guest_placements(state: State, need: Need, locality: str,
     return list(dict.fromkeys(ways))
 
 
-def _list_assignments(state: State, need: Need, asked: '_Query', locality: str,
+def _list_assignments(state: FilledHost, need: FlavorNeed, asked: '_Query',
+                      locality: str,
                       has_capacity: candidates.HasCapacity
                       ) -> list[candidates.NodeAssignment]:
     host, wanted = state.host, need.make_ranking_criteria(locality)
@@ -204,7 +205,7 @@ class _Query:
     isolate: bool
 
 
-def _make_query(need: Need, locality: str, sizes: vfs.Sizes,
+def _make_query(need: FlavorNeed, locality: str, sizes: vfs.Sizes,
                 with_flavor: bool) -> _Query:
     """Return the planner's query for a guest.
 
@@ -248,7 +249,8 @@ def _parse_group(resources: str, traits: str) -> _Group:
 # -- hosts --------------------------------------------------------------------
 
 
-def list_pfs_by_alias(state: State, need: Need) -> dict[str, list[vfs.Pf]]:
+def list_pfs_by_alias(state: FilledHost, need: FlavorNeed
+                      ) -> dict[str, list[vfs.Pf]]:
     """Return the PFs of a host whose VFs a flavor can get, by PCI alias."""
     host = state.host
     return {alias: [
@@ -282,7 +284,7 @@ class _ProviderAssignments:
         nodes. Placement does not check this, but nova-scheduler does.
     """
 
-    def __init__(self, state: State, asked: _Query,
+    def __init__(self, state: FilledHost, asked: _Query,
                  apart: frozenset[str]) -> None:
         self._state, self._asked, self._apart = state, asked, apart
         self._groups = dict(sorted(

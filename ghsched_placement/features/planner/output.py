@@ -60,8 +60,8 @@ from ghsched_placement.base.text_table import render_table
 from ghsched_placement.features.density.density import Ratio
 from ghsched_placement.features.planner import density
 from ghsched_placement.features.planner.density import DensityPlan
+from ghsched_placement.features.planner.plan import CapacityPlan
 from ghsched_placement.features.planner.plan import HostPlan
-from ghsched_placement.features.planner.plan import Plan
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 
@@ -72,7 +72,8 @@ MOST_KINDS = 12
 # -- json ---------------------------------------------------------------------
 
 
-def render_plan_as_json(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+def render_plan_as_json(plan: CapacityPlan, densities: Sequence[DensityPlan]
+                        ) -> str:
     """Render a capacity plan with its container densities as JSON.
 
     :param densities: predictions of how many containers run well on machines.
@@ -129,7 +130,8 @@ def _make_density_object(plan: DensityPlan) -> dict[str, Any]:
 # -- table --------------------------------------------------------------------
 
 
-def render_plan_as_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
+def render_plan_as_text(plan: CapacityPlan, densities: Sequence[DensityPlan]
+                        ) -> str:
     """Render a capacity plan with its container densities as text tables.
 
     :param densities: predictions of how many containers run well on machines.
@@ -140,7 +142,7 @@ def render_plan_as_text(plan: Plan, densities: Sequence[DensityPlan]) -> str:
         for part in _yield_density_sections(one, first_plans[one.fitted]))])
 
 
-def _yield_plan_sections(plan: Plan) -> Iterator[str]:
+def _yield_plan_sections(plan: CapacityPlan) -> Iterator[str]:
     yield (f'{_format_count(plan.hosts, "host")} of '
            f'{_format_count(plan.kinds, "kind")}')
     for flavor in plan.flavors:
@@ -341,5 +343,5 @@ def _format_ratio(ratio: Ratio) -> str:
     return f'{ratio.value:.2f}'
 
 
-FORMATS: dict[str, Callable[[Plan, Sequence[DensityPlan]], str]] = {
+FORMATS: dict[str, Callable[[CapacityPlan, Sequence[DensityPlan]], str]] = {
     'json': render_plan_as_json, 'table': render_plan_as_text}

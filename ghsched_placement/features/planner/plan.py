@@ -39,7 +39,7 @@ from ghsched_placement.features.planner.more import AdditionalGuests
 from ghsched_placement.features.planner.more import count_additional_guests
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.offer import Offers
-from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
@@ -125,7 +125,7 @@ class MixPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CapacityPlan:
     """Capacity plan of a cloud: number of guests that fit, by flavor and host.
 
     :param hosts: number of hosts.
@@ -143,7 +143,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PlanSettings:
     """Settings of a capacity plan.
 
     :param accounting: value of ``[ghsched]bandwidth_accounting``.
@@ -161,11 +161,13 @@ class Settings:
 
 def plan_cloud_capacity(
         client: PlacementReader, flavors: Sequence[Flavor],
-        mix: Mapping[str, int] | None = None, settings: Settings | None = None,
+        mix: Mapping[str, int] | None = None,
+        settings: PlanSettings | None = None,
         progress: Progress = cloud.ignore_progress,
         offers: Offers | None = None,
         unavailable: Mapping[str, str] | None = None,
-        rooms: Mapping[str, tuple[NodeCapacity, ...]] | None = None) -> Plan:
+        rooms: Mapping[str, tuple[NodeCapacity, ...]] | None = None
+) -> CapacityPlan:
     """Compute how many more guests of each flavor fit into a cloud.
 
     :param client: client of the cloud's Placement API; only read requests are
@@ -179,9 +181,8 @@ def plan_cloud_capacity(
     :raises PlannerError: if a flavor cannot be scheduled, or Placement does
         not answer.
     """
-    settings = settings or Settings()
+    settings, unavailable = settings or PlanSettings(), unavailable or {}
     _build_needs(flavors, settings)
-    unavailable = unavailable or {}
     every = cloud.read_compute_hosts(
         client, cloud.make_step_progress(progress, 0.0, 0.5))
     hosts = [dataclasses.replace(
@@ -202,9 +203,9 @@ def plan_cloud_capacity(
 
 def plan_host_capacity(hosts: Sequence[PlannedHost], flavors: Sequence[Flavor],
                        mix: Mapping[str, int] | None = None,
-                       settings: Settings | None = None,
+                       settings: PlanSettings | None = None,
                        progress: Progress = cloud.ignore_progress,
-                       offers: Offers | None = None) -> Plan:
+                       offers: Offers | None = None) -> CapacityPlan:
     """Compute how many guests of each flavor fit on given hosts.
 
     :param mix: number of guests of each flavor in a mix, by flavor name.
@@ -212,7 +213,7 @@ def plan_host_capacity(hosts: Sequence[PlannedHost], flavors: Sequence[Flavor],
     :param offers: ways to place guests on hosts; None to compute them.
     :raises PlannerError: if a flavor cannot be scheduled, or no host is given.
     """
-    settings = settings or Settings()
+    settings = settings or PlanSettings()
     found = _build_needs(flavors, settings, all(
         names.OWNER_TRAIT in host.root.traits for host in hosts))
     unknown = sorted(set(mix or {}) - found.keys())
@@ -233,13 +234,13 @@ def plan_host_capacity(hosts: Sequence[PlannedHost], flavors: Sequence[Flavor],
         cloud.make_step_progress(progress, len(found) / parts, 1.0),
         choose.make_gradient_placement_chooser(mix, found))
     progress(1.0, 'done')
-    return Plan(len(hosts), len(groups), tuple(alone), mixed or None,
-                tuple(_list_notes(hosts, flavors, mix, settings)))
+    return CapacityPlan(len(hosts), len(groups), tuple(alone), mixed or None,
+                        tuple(_list_notes(hosts, flavors, mix, settings)))
 
 
-def _build_needs(flavors: Iterable[Flavor], settings: Settings,
-                 owned: bool = True) -> dict[str, needs.Need]:
-    found: dict[str, needs.Need] = {}
+def _build_needs(flavors: Iterable[Flavor], settings: PlanSettings,
+                 owned: bool = True) -> dict[str, needs.FlavorNeed]:
+    found: dict[str, needs.FlavorNeed] = {}
     for flavor in flavors:
         if flavor.name in found:
             raise PlannerError(f'flavor {flavor.name}: is given twice')
@@ -251,11 +252,11 @@ def _build_needs(flavors: Iterable[Flavor], settings: Settings,
     return found
 
 
-def _plan_flavor(offers: Offers, need: needs.Need,
+def _plan_flavor(offers: Offers, need: needs.FlavorNeed,
                  groups: Sequence[EqualHosts],
-                 settings: Settings, progress: Progress) -> FlavorPlan:
+                 settings: PlanSettings, progress: Progress) -> FlavorPlan:
     progress(0.0, f'flavor {need.flavor.name}')
-    states = [State(group.host) for group in groups]
+    states = [FilledHost(group.host) for group in groups]
     fill.fill_each_host_with_flavor(offers, need, states)
     found = tuple(
         _make_host_plan(state, group.names, need, count_additional_guests(
@@ -266,9 +267,10 @@ def _plan_flavor(offers: Offers, need: needs.Need,
 
 
 def _plan_mix(offers: Offers, mix: Mapping[str, int],
-              found: Mapping[str, needs.Need], groups: Sequence[EqualHosts],
+              found: Mapping[str, needs.FlavorNeed],
+              groups: Sequence[EqualHosts],
               progress: Progress, choose_placement: choose.Choose) -> MixPlan:
-    states = [State(group.host) for group in groups for _ in group.names]
+    states = [FilledHost(group.host) for group in groups for _ in group.names]
     names = [name for group in groups for name in group.names]
     result = fill.fill_hosts_with_flavor_mix(
         offers, mix, found, states, progress, choose_placement)
@@ -285,10 +287,11 @@ def _plan_mix(offers: Offers, mix: Mapping[str, int],
         for numbers in alike_now.values()))
 
 
-def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
+def _make_host_plan(state: FilledHost, names: tuple[str, ...],
+                    need: needs.FlavorNeed,
                     bought: tuple[AdditionalGuests, ...],
                     single: bool) -> HostPlan:
-    empty = State(state.host)
+    empty = FilledHost(state.host)
     return HostPlan(
         hosts=names, guests=state.guests, nodes=len(
             state.list_free_nodes()),
@@ -304,7 +307,7 @@ def _make_host_plan(state: State, names: tuple[str, ...], need: needs.Need,
 
 def _list_notes(
         hosts: Sequence[PlannedHost], flavors: Sequence[Flavor],
-        mix: Mapping[str, int] | None, settings: Settings) -> list[str]:
+        mix: Mapping[str, int] | None, settings: PlanSettings) -> list[str]:
     notes = []
     without = [host.name for host in hosts if not host.cells]
     if without:

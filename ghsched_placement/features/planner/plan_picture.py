@@ -30,7 +30,7 @@ from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.density import DensityPlan
 from ghsched_placement.features.planner.density import SCENARIOS
 from ghsched_placement.features.planner.limits import InventoryUse
-from ghsched_placement.features.planner.plan import Plan
+from ghsched_placement.features.planner.plan import CapacityPlan
 from ghsched_placement.fit.lack import WORDS
 
 FORMATS = ('svg', 'png', 'pdf')
@@ -51,7 +51,7 @@ _UNITS = {WORDS['MEMORY_MB']: ' MiB', WORDS['DISK_GB']: ' GiB'}
 _Part = tuple[float, Callable[[Any], None]]
 
 
-def draw_plan(plan: Plan, densities: Sequence[DensityPlan],
+def draw_plan(plan: CapacityPlan, densities: Sequence[DensityPlan],
               file_format: str = 'svg') -> bytes:
     """Draw a capacity plan; return the content of the picture file.
 
@@ -83,7 +83,8 @@ def draw_plan(plan: Plan, densities: Sequence[DensityPlan],
     return content.getvalue()
 
 
-def _list_charts(plan: Plan, densities: Sequence[DensityPlan]) -> list[_Part]:
+def _list_charts(plan: CapacityPlan, densities: Sequence[DensityPlan]
+                 ) -> list[_Part]:
     """Return the charts in the picture of a capacity plan, top to bottom."""
     guests = [(flavor.flavor.name, flavor.guests) for flavor in plan.flavors]
     if plan.mix:

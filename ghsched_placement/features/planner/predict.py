@@ -33,8 +33,8 @@ from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner.hosts import PlannedHost
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import plan as planner
-from ghsched_placement.features.planner.plan import Plan
-from ghsched_placement.features.planner.plan import Settings
+from ghsched_placement.features.planner.plan import CapacityPlan
+from ghsched_placement.features.planner.plan import PlanSettings
 
 #: Keys that a search replaces begin so.
 _SEARCHED = ('ghsched:mem_bw_', 'ghsched:device_numa')
@@ -84,8 +84,8 @@ def reject_duplicate_machine_names(
 
 
 def predict_container_densities(
-        plan: Plan, targets: Sequence[Target],
-        flavors: Sequence[Flavor], settings: Settings,
+        plan: CapacityPlan, targets: Sequence[Target],
+        flavors: Sequence[Flavor], settings: PlanSettings,
         against: Machine | None = None,
         search: bool = False, progress: Progress = cloud.ignore_progress,
 ) -> DensityPredictions:
@@ -125,10 +125,10 @@ class _MachinePredictor:
         the most containers.
     """
 
-    plan: Plan
+    plan: CapacityPlan
     target: Target
     flavors: Sequence[Flavor]
-    settings: Settings
+    settings: PlanSettings
     against: Machine | None
     search: bool
 
@@ -172,7 +172,7 @@ class _MachinePredictor:
                 need, found.best_extra_specs))
 
     def _count_guests_on_empty_host(self, number: int,
-                                    need: needs.Need) -> int:
+                                    need: needs.FlavorNeed) -> int:
         """Return how many guests of a flavor fit on an empty host.
 
         :param number: index of the flavor in the plan.
@@ -185,7 +185,7 @@ class _MachinePredictor:
         return self._plan_guests(need.flavor, need)
 
     def _count_guests_without_extra_specs(
-            self, need: needs.Need) -> int | None:
+            self, need: needs.FlavorNeed) -> int | None:
         """Return how many guests fit without their bandwidth extra specs.
 
         :returns: None if the flavor has no bandwidth extra specs.
@@ -196,7 +196,8 @@ class _MachinePredictor:
         return self._count_guests_with_extra_specs(need, {})
 
     def _count_guests_with_extra_specs(
-            self, need: needs.Need, extra_specs: Mapping[str, str]) -> int:
+            self, need: needs.FlavorNeed,
+            extra_specs: Mapping[str, str]) -> int:
         """Return how many guests fit on an empty host with other extra specs.
 
         :param extra_specs: extra specs that replace the flavor's bandwidth
@@ -207,9 +208,9 @@ class _MachinePredictor:
         return self._plan_guests(replace(
             need.flavor, extra_specs={**specs, **extra_specs}), need)
 
-    def _plan_guests(self, flavor: Flavor, need: needs.Need) -> int:
+    def _plan_guests(self, flavor: Flavor, need: needs.FlavorNeed) -> int:
         again = planner.plan_host_capacity(
-            [self.target.host], [flavor], settings=Settings(
+            [self.target.host], [flavor], settings=PlanSettings(
                 need.accounting, need.aliases, more=False,
                 without=tuple(need.without)))
         return again.flavors[0].guests

@@ -21,7 +21,7 @@ import os_resource_classes as orc
 
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
 from ghsched_placement.features.planner.hosts import PlannedHost
-from ghsched_placement.features.planner.need import Need
+from ghsched_placement.features.planner.need import FlavorNeed
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.node_capacity import Shortage
@@ -52,7 +52,7 @@ class GuestPlacement:
     far: candidates.Far = (0, 0)
 
 
-class State:
+class FilledHost:
     """Host with the resources that guests placed by a plan use on it.
 
     :ivar taken: amount that the placed guests use of each inventory.
@@ -99,7 +99,7 @@ class State:
         """
         return self._free.get(slot, 0)
 
-    def find_host_nodes(self, need: Need,
+    def find_host_nodes(self, need: FlavorNeed,
                         placement: GuestPlacement) -> tuple[int, ...] | None:
         """Return the host NUMA nodes on which one more guest would run.
 
@@ -124,7 +124,7 @@ class State:
             return None
         return nodes
 
-    def _guess_nodes(self, need: Need) -> tuple[int, ...]:
+    def _guess_nodes(self, need: FlavorNeed) -> tuple[int, ...]:
         """Return the host nodes of a guest for which Placement chooses none.
 
         These are the nodes that Nova is likely to choose, unless the scheduler
@@ -165,7 +165,7 @@ class State:
             for place, provider in enumerate(self.host.providers)],
             self._rooms, self.host.unstated)
 
-    def find_needed_nodes(self, need: Need) -> frozenset[int]:
+    def find_needed_nodes(self, need: FlavorNeed) -> frozenset[int]:
         """Return the host nodes without which fewer other guests would fit.
 
         :returns: empty if any host nodes will do, or if the NUMA nodes of the
@@ -175,7 +175,7 @@ class State:
                 if need.demand.guest_nodes > 1 else frozenset())
 
     def place_guest(
-            self, need: Need, placement: GuestPlacement,
+            self, need: FlavorNeed, placement: GuestPlacement,
             nodes: tuple[int, ...]) -> None:
         """Add a guest to the host: count the resources of the guest as used.
 

@@ -37,7 +37,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Settings:
+class AffinitySettings:
     """Settings of how measured traffic between two guests decays over time.
 
     :param half_life: seconds without traffic after which the mean traffic of
@@ -69,7 +69,7 @@ class Bounds:
     members: float = 16
     memory: float = math.inf
 
-    def can_hold_group(self, group: 'Group') -> bool:
+    def can_hold_group(self, group: 'AffinityGroup') -> bool:
         """Return whether a group of guests is within these limits.
 
         The CPUs that the group keeps busy, its number of guests and its memory
@@ -83,9 +83,10 @@ class Bounds:
 class PairTraffic:
     """Mean network traffic between two guests.
 
-    :param strength: bytes per second, decayed as :class:`Settings` says.
+    :param strength: bytes per second, decayed as :class:`AffinitySettings`
+        says.
     :param alive: last time at which the traffic was not below
-        ``Settings.least``, in seconds of the clock of
+        ``AffinitySettings.least``, in seconds of the clock of
         :class:`TrafficAverages`.
     """
 
@@ -133,7 +134,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Group:
+class AffinityGroup:
     """Group of guests that should run on the same host NUMA node.
 
     :param lead: UUID of the guest to whose node the others are moved. When two
@@ -171,7 +172,7 @@ def make_pair_key(first: str, second: str) -> Pair:
 
 def update_traffic_averages(averages: TrafficAverages,
                             sent: Mapping[Pair, float], now: float,
-                            settings: Settings) -> TrafficAverages:
+                            settings: AffinitySettings) -> TrafficAverages:
     """Add new measurements to the mean network traffic between guests.
 
     The means are weighted exponentially: the weight of a measurement halves
@@ -234,7 +235,7 @@ def _sum_rates(
 
 def group_guests_by_traffic(members: Iterable[Member],
                             averages: TrafficAverages,
-                            bounds: Bounds) -> tuple[Group, ...]:
+                            bounds: Bounds) -> tuple[AffinityGroup, ...]:
     """Group guests that exchange much network traffic.
 
     The guests of a group should run on the same host NUMA node. Groups that
@@ -247,7 +248,8 @@ def group_guests_by_traffic(members: Iterable[Member],
     :returns: groups, the largest first. Each guest is in exactly one group.
     """
     known = {member.uuid: member for member in members}
-    at = {uuid: Group(uuid, frozenset({uuid}), member.load, member.memory)
+    at = {uuid: AffinityGroup(uuid, frozenset({uuid}), member.load,
+                              member.memory)
           for uuid, member in known.items()}
     for one, other in (*_pair_declared_members(known.values()),
                        *_sort_pairs(averages)):
@@ -285,8 +287,8 @@ def _sort_pairs(averages: TrafficAverages) -> list[Pair]:
                   key=lambda key: (-averages.by_pair[key].strength, key))
 
 
-def _merge_groups(first: Group, second: Group,
-                  known: Mapping[str, Member]) -> Group:
+def _merge_groups(first: AffinityGroup, second: AffinityGroup,
+                  known: Mapping[str, Member]) -> AffinityGroup:
     """Merge two groups of guests into one.
 
     The guests of a group should run on the same host NUMA node. Load and
@@ -296,7 +298,7 @@ def _merge_groups(first: Group, second: Group,
     :param known: all guests, by UUID.
     """
     members = first.members | second.members
-    return Group(
+    return AffinityGroup(
         max(first, second, key=lambda group: group.size_key).lead, members,
         math.fsum(known[uuid].load for uuid in members),
         math.fsum(known[uuid].memory for uuid in members))

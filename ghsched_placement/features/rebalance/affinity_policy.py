@@ -17,13 +17,13 @@ from collections.abc import Iterator
 import itertools
 
 from ghsched_placement.features.rebalance.move_plan import Cloud
+from ghsched_placement.features.rebalance.move_plan import CloudState
 from ghsched_placement.features.rebalance.move_plan import Guest
 from ghsched_placement.features.rebalance.move_plan import Move
 from ghsched_placement.features.rebalance.move_plan import Moved
 from ghsched_placement.features.rebalance.move_plan import Policy
 from ghsched_placement.features.rebalance.move_plan import Settings
 from ghsched_placement.features.rebalance.move_plan import Spot
-from ghsched_placement.features.rebalance.move_plan import State
 from ghsched_placement.features.rebalance.pair_search import (
     list_overloaded_nodes)
 from ghsched_placement.features.rebalance.pair_search import Budget
@@ -49,7 +49,7 @@ class Affinity(Policy):
     def plan(self, cloud: Cloud, settings: Settings,
              history: Iterable[Moved] = (), now: float = 0.0
              ) -> tuple[Move, ...]:
-        state = State(cloud, settings)
+        state = CloudState(cloud, settings)
         budget = Budget(settings, tuple(history), now)
         pairs = PairSearch(state, budget, self._pair_steps)
         found: list[Move] = []
@@ -68,7 +68,7 @@ class Affinity(Policy):
         return tuple(found)
 
 
-def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
+def _yield_relief_moves(state: CloudState, budget: Budget) -> Iterator[Move]:
     """Yield moves of guests away from overloaded host NUMA nodes.
 
     The node with the highest load comes first.
@@ -98,7 +98,7 @@ def _yield_relief_moves(state: State, budget: Budget) -> Iterator[Move]:
                     yield move
 
 
-def _find_best_move(state: State, budget: Budget, guest: Guest,
+def _find_best_move(state: CloudState, budget: Budget, guest: Guest,
                     destinations: Iterable[Spot], max_load: float,
                     reason: str) -> Move | None:
     """Return the best move of a guest away from an overloaded host NUMA node.
@@ -122,7 +122,8 @@ def _find_best_move(state: State, budget: Budget, guest: Guest,
         -state.get_relative_load(move.destination), move.destination))
 
 
-def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
+def _yield_gathering_moves(state: CloudState, budget: Budget
+                           ) -> Iterator[Move]:
     """Yield moves of guests to the host NUMA nodes of their peers.
 
     Peers are guests that exchange much network traffic. The move that saves
@@ -151,7 +152,7 @@ def _yield_gathering_moves(state: State, budget: Budget) -> Iterator[Move]:
                                                move.guest))
 
 
-def _find_preferred_node(state: State, guest: Guest) -> Spot | None:
+def _find_preferred_node(state: CloudState, guest: Guest) -> Spot | None:
     """Return the host NUMA node with which a guest exchanges most traffic.
 
     Only traffic with guests of the same group counts.

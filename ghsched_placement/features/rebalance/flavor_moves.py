@@ -66,7 +66,7 @@ class MovableGuest:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoomPlan:
     """Planned moves that make room for new guests of a flavor.
 
     :param moves: moves in the order in which they are to be made.
@@ -109,7 +109,7 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.HostInventory],
                           guests: Sequence[MovableGuest],
                           demand: GuestDemand,
                           count: int = 1,
-                          settings: Settings | None = None) -> Plan:
+                          settings: Settings | None = None) -> RoomPlan:
     """Plan moves of running guests so that new guests of a flavor fit.
 
     The plan is empty if the new guests fit already, or if no moves help.
@@ -129,13 +129,13 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.HostInventory],
         search = _Search(demand, settings or Settings(), fits)
         found = search.find_fewest_moves(cloud)
         if found is None:
-            return Plan(fits=sum(fits.values()), is_cut=search.is_cut)
+            return RoomPlan(fits=sum(fits.values()), is_cut=search.is_cut)
         steps, cloud = found
         moves += steps
         for name in _list_hosts(steps):
             fits[name] = fitting.count_guests(cloud.hosts[name],
                                               [demand]).guests
-    return Plan(tuple(moves), sum(fits.values()))
+    return RoomPlan(tuple(moves), sum(fits.values()))
 
 
 class _OutOfSteps(Exception):

@@ -105,12 +105,12 @@ def _make_guests(servers: Iterable[Server],
 def collect_host_loads(
         servers: Iterable[Server],
         diagnostics_by_server: Mapping[str, Mapping[str, Any]]
-) -> dict[str, load.Load]:
+) -> dict[str, load.HostLoad]:
     """Return the latest load that each host has measured, by host name.
 
     :param diagnostics_by_server: Nova's diagnostics of the servers, by UUID.
     """
-    found: dict[str, load.Load] = {}
+    found: dict[str, load.HostLoad] = {}
     for server in servers:
         one = load.from_stats(diagnostics_by_server[server.uuid])
         if one and (server.host not in found
@@ -158,7 +158,7 @@ def make_rebalance_guest(
                          for name in policy.get_needed_capabilities()))
 
 
-def _make_guest_node(spot: Spot, measured: load.GuestNode,
+def _make_guest_node(spot: Spot, measured: load.GuestNodeLoad,
                      amounts: Mapping[str, int]) -> move_plan.Guest:
     """Return a guest NUMA node with its load and its amounts in Placement."""
     counted = dict(amounts)
@@ -198,12 +198,12 @@ def _explain_fixed_server(server: Server, guest: move_plan.Guest | None,
     return 'its load is unknown'
 
 
-def _busy(one: load.GuestNode) -> float | None:
+def _busy(one: load.GuestNodeLoad) -> float | None:
     return (None if one.cpu_load is None or one.vcpus is None
             else one.cpu_load * one.vcpus)
 
 
-def _count_wanted_cpus(guest_node: load.GuestNode) -> float | None:
+def _count_wanted_cpus(guest_node: load.GuestNodeLoad) -> float | None:
     """Return how many CPUs a guest would use if none of its vCPUs had to wait.
 
     :param guest_node: measured load of the guest on a host NUMA node.
@@ -215,7 +215,7 @@ def _count_wanted_cpus(guest_node: load.GuestNode) -> float | None:
     return min(guest_node.vcpus, busy + guest_node.cpu_wait * guest_node.vcpus)
 
 
-def _nodes(host: capacity.HostInventory, measured: load.Load | None,
+def _nodes(host: capacity.HostInventory, measured: load.HostLoad | None,
            guests: Sequence[move_plan.Guest], takes: bool, idle: bool
            ) -> Iterator[move_plan.Node]:
     found = measured.get_nodes_by_number() if measured else {}
@@ -229,9 +229,10 @@ def _nodes(host: capacity.HostInventory, measured: load.Load | None,
         one = found.get(node.number)
         read = (_make_idle_node(host, spot, guarantee, takes)
                 if idle and one is None else
-                make_rebalance_node(spot, one or load.HostNode(node.number), [
-                    part for guest in guests for part in guest.nodes
-                    if part.spot == spot], guarantee, takes))
+                make_rebalance_node(
+                    spot, one or load.HostNodeLoad(node.number),
+                    [part for guest in guests for part in guest.nodes
+                     if part.spot == spot], guarantee, takes))
         yield dataclasses.replace(read, left=left,
                                   groups=_count_free_control_groups(host),
                                   traits=host.root.traits)
@@ -249,7 +250,7 @@ def _count_free_control_groups(host: capacity.HostInventory) -> float:
     return host.groups.free if host.groups else 0
 
 
-def make_rebalance_node(spot: Spot, measured: load.HostNode,
+def make_rebalance_node(spot: Spot, measured: load.HostNodeLoad,
                         guests: Sequence[move_plan.Guest],
                         free_guarantee: float,
                         accepts_guests: bool) -> move_plan.Node:

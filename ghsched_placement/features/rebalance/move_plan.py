@@ -170,7 +170,7 @@ class Cloud:
     guests: tuple[Guest, ...]
     ties: affinity.TrafficAverages = field(
         default_factory=affinity.TrafficAverages)
-    groups: tuple[affinity.Group, ...] = ()
+    groups: tuple[affinity.AffinityGroup, ...] = ()
     fixed: tuple[FixedGuest, ...] = ()
 
 
@@ -297,7 +297,7 @@ def _find_peers(ties: affinity.TrafficAverages, guests: Mapping[str, Guest]
     return peers
 
 
-class State:
+class CloudState:
     """Load and free resources of a cloud's NUMA nodes while moves are planned.
 
     Each planned move is applied to the state, so that the next one is planned
@@ -598,7 +598,7 @@ class State:
                     others=tuple(others))
 
 
-def _place_guest_nodes(state: State, guest: Guest, spot: Spot
+def _place_guest_nodes(state: CloudState, guest: Guest, spot: Spot
                        ) -> tuple[Spot, ...]:
     """Return the best host nodes for all NUMA nodes of a guest on a host.
 

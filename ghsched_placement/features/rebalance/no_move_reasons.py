@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from collections import Counter
 
 from ghsched_placement.features.rebalance.move_plan import Cloud
+from ghsched_placement.features.rebalance.move_plan import CloudState
 from ghsched_placement.features.rebalance.move_plan import Guest
 from ghsched_placement.features.rebalance.move_plan import Moved
 from ghsched_placement.features.rebalance.move_plan import Settings
 from ghsched_placement.features.rebalance.move_plan import Spot
-from ghsched_placement.features.rebalance.move_plan import State
 
 #: Reasons for which a server on a bottleneck stays there.
 RESTING = 'it was moved within the cool-down'
@@ -46,7 +46,7 @@ def explain_no_moves(cloud: Cloud, settings: Settings,
     if not cloud.guests:
         return ('Nothing to move, because no server with NUMA nodes runs '
                 'whose load is known.')
-    state = State(cloud, settings)
+    state = CloudState(cloud, settings)
     spots = sorted(spot for spot in state.nodes if state.is_overloaded(spot))
     if not spots:
         return ('Nothing to move, because no NUMA node whose load is known '
@@ -67,7 +67,7 @@ def explain_no_moves(cloud: Cloud, settings: Settings,
                else 'no server there can be moved') + '.')
 
 
-def explain_unmoved_server(state: State, guest: Guest) -> str:
+def explain_unmoved_server(state: CloudState, guest: Guest) -> str:
     """Return why a server has to stay on an overloaded NUMA node.
 
     :param state: load and free resources of the cloud.

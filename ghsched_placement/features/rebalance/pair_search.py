@@ -21,12 +21,12 @@ from collections import Counter
 import dataclasses
 import math
 
+from ghsched_placement.features.rebalance.move_plan import CloudState
 from ghsched_placement.features.rebalance.move_plan import Guest
 from ghsched_placement.features.rebalance.move_plan import Move
 from ghsched_placement.features.rebalance.move_plan import Moved
 from ghsched_placement.features.rebalance.move_plan import Settings
 from ghsched_placement.features.rebalance.move_plan import Spot
-from ghsched_placement.features.rebalance.move_plan import State
 
 #: Number of pairs of guests that a plan compares in its search of two moves.
 PAIR_STEPS = 20_000
@@ -88,7 +88,7 @@ class Budget:
             for host, count in hosts.items())
 
 
-def list_overloaded_nodes(state: State) -> list[Spot]:
+def list_overloaded_nodes(state: CloudState) -> list[Spot]:
     """Return the overloaded host NUMA nodes, the most loaded first."""
     return sorted((spot for spot in state.nodes if state.is_overloaded(spot)),
                   key=lambda spot: (-state.get_relative_load(spot), spot))
@@ -105,7 +105,7 @@ class PairSearch:
     :param steps: maximum number of pairs of guests to compare in all searches.
     """
 
-    def __init__(self, state: State, budget: Budget, steps: int) -> None:
+    def __init__(self, state: CloudState, budget: Budget, steps: int) -> None:
         self._state = state
         self._budget = budget
         self._steps = steps

@@ -345,7 +345,7 @@ class ApplyRebalance(base.Lister):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MoveOutcome:
     """Result of a move of a server.
 
     :param problem: reason why the move failed; empty if it succeeded.
@@ -398,26 +398,26 @@ def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
 
 
 def move_server_within_host(client: clients.Client,
-                            move: move_plan.Move) -> Outcome:
+                            move: move_plan.Move) -> MoveOutcome:
     """Ask nova-api to move a server to another NUMA node of its host."""
     return _request_move(functools.partial(
         server_change.move_nodes, client, move.guest,
         {0: move.destination.node}, dry_run=False))
 
 
-def _request_move(request: Callable[[], object]) -> Outcome:
+def _request_move(request: Callable[[], object]) -> MoveOutcome:
     try:
         request()
-    except base.Refused as error:
-        return Outcome(str(error), unchanged=True)
+    except base.CommandRefused as error:
+        return MoveOutcome(str(error), unchanged=True)
     except exceptions.CommandError as error:
-        return Outcome(str(error))
-    return Outcome()
+        return MoveOutcome(str(error))
+    return MoveOutcome()
 
 
 def migrate_server_between_hosts(
         client: clients.Client, move: move_plan.Move, timeout: float,
-        sleep: Callable[[float], None] = time.sleep) -> Outcome:
+        sleep: Callable[[float], None] = time.sleep) -> MoveOutcome:
     """Ask Nova to live-migrate a server; wait until the migration has ended.
 
     :param timeout: longest time to wait, in seconds.
@@ -427,8 +427,9 @@ def migrate_server_between_hosts(
                     if node['hypervisor_hostname'] == move.destination.host),
                    None)
     if service is None:
-        return Outcome(f'Nova knows no compute host {move.destination.host}',
-                       unchanged=True)
+        return MoveOutcome(
+            f'Nova knows no compute host {move.destination.host}',
+            unchanged=True)
     requested = _request_move(functools.partial(
         client.live_migrate_server, move.guest, service))
     if requested.problem:
@@ -436,15 +437,15 @@ def migrate_server_between_hosts(
     for _turn in range(max(1, int(timeout / _INTERVAL))):
         record = client.get_server(move.guest)
         if record is None:
-            return Outcome('the server is gone')
+            return MoveOutcome('the server is gone')
         if not observe.is_server_moving(record):
             return _make_migration_outcome(move, record)
         sleep(_INTERVAL)
-    return Outcome(f'the live migration did not end within {timeout:g} s')
+    return MoveOutcome(f'the live migration did not end within {timeout:g} s')
 
 
 def _make_migration_outcome(move: move_plan.Move,
-                            record: Mapping[str, Any]) -> Outcome:
+                            record: Mapping[str, Any]) -> MoveOutcome:
     """Return whether a live migration that has ended was successful.
 
     If it was not, the outcome contains the reason.
@@ -454,8 +455,8 @@ def _make_migration_outcome(move: move_plan.Move,
     """
     host, status = str(record.get(observe.HYPERVISOR)), record['status']
     if host == move.destination.host:
-        return Outcome()
-    return Outcome(
+        return MoveOutcome()
+    return MoveOutcome(
         f'it is still on {host}, in state {status}; see "openstack server '
         f'migration list --server {move.guest}"',
         unchanged=host == move.origin.host and status == 'ACTIVE')

@@ -108,7 +108,7 @@ class FlavorMoveRequest:
             + flavor_moves.describe_missing_resources(self.hosts, self.demand))
 
     def _plan(self, staying: frozenset[str],
-              only: str | None) -> flavor_moves.Plan:
+              only: str | None) -> flavor_moves.RoomPlan:
         return flavor_moves.plan_moves_for_flavor(self.hosts, [
             dataclasses.replace(
                 guest, inside=guest.inside and only != 'between',

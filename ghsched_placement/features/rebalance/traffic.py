@@ -44,7 +44,7 @@ class AddressTraffic:
     :param address: IP address of the guest.
     :param peer: the other IP address.
     :param rate: bytes per second; a decaying mean, see
-        :class:`ghsched_placement.features.rebalance.affinity.Settings`.
+        :class:`ghsched_placement.features.rebalance.affinity.AffinitySettings`.
     """
 
     address: str

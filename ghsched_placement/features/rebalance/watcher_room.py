@@ -85,7 +85,7 @@ class RoomStrategy(watcher_base.GhschedStrategy):
                 return
 
     def _plan_migrations(
-            self, client: clients.Client, refused: refusal_record.Refused,
+            self, client: clients.Client, refused: refusal_record.RefusalCount,
             uuids: Mapping[str, str]) -> tuple[move_plan.Move, ...]:
         """Return live migrations that make room for a refused flavor.
 

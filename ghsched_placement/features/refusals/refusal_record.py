@@ -34,7 +34,7 @@ _MAX_TEXT = 255
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusalCount:
     """Number and time of the requests for a flavor that found no host.
 
     :param flavor: ID of the flavor.
@@ -49,8 +49,8 @@ class Refused:
     last: float
 
 
-def add_refusal(record: Iterable[Refused], flavor: str, name: str,
-                now: float) -> tuple[Refused, ...]:
+def add_refusal(record: Iterable[RefusalCount], flavor: str, name: str,
+                now: float) -> tuple[RefusalCount, ...]:
     """Add one refusal to the record of flavors for which no host was found.
 
     nova-scheduler refuses a request if it finds no host. If there are too many
@@ -62,16 +62,17 @@ def add_refusal(record: Iterable[Refused], flavor: str, name: str,
     :param now: seconds since 1970.
     :returns: the record with the refusal.
     """
-    return merge_refusals(record, [Refused(flavor, name, 1, now)])
+    return merge_refusals(record, [RefusalCount(flavor, name, 1, now)])
 
 
-def merge_refusals(*records: Iterable[Refused]) -> tuple[Refused, ...]:
+def merge_refusals(*records: Iterable[RefusalCount]
+                   ) -> tuple[RefusalCount, ...]:
     """Merge records of refused flavors, adding up the counts of each flavor.
 
     nova-scheduler refuses a flavor if it finds no host for it. The flavors
     that were refused last come first.
     """
-    found: dict[str, Refused] = {}
+    found: dict[str, RefusalCount] = {}
     for one in (one for record in records for one in record):
         known = found.get(one.flavor, one)
         newest = max(known, one, key=lambda each: each.last)
@@ -81,8 +82,8 @@ def merge_refusals(*records: Iterable[Refused]) -> tuple[Refused, ...]:
                         key=lambda one: (-one.last, one.flavor))[:MAX_FLAVORS])
 
 
-def list_recent_refusals(record: Iterable[Refused],
-                         since: float) -> list[Refused]:
+def list_recent_refusals(record: Iterable[RefusalCount],
+                         since: float) -> list[RefusalCount]:
     """Return the flavors refused since a given time, the most refused first.
 
     nova-scheduler refuses a flavor if it finds no host for it.
@@ -93,13 +94,13 @@ def list_recent_refusals(record: Iterable[Refused],
                   key=lambda one: (-one.count, -one.last, one.flavor))
 
 
-def to_json(record: Sequence[Refused]) -> str:
+def to_json(record: Sequence[RefusalCount]) -> str:
     """Return a record of refused flavors as JSON text."""
     return json.dumps({'version': VERSION, 'refused': list(
         map(dataclasses.asdict, record))})
 
 
-def from_json(text: str) -> tuple[Refused, ...]:
+def from_json(text: str) -> tuple[RefusalCount, ...]:
     """Parse a record of refused flavors from JSON text.
 
     The result is empty if the text is malformed.
@@ -108,13 +109,13 @@ def from_json(text: str) -> tuple[Refused, ...]:
         map(_parse_flavor, found['refused'][:MAX_FLAVORS]))) or ()
 
 
-def _parse_flavor(mapping: dict[str, Any]) -> Refused:
+def _parse_flavor(mapping: dict[str, Any]) -> RefusalCount:
     """Parse how often and when one flavor was refused, from its record.
 
     :raises KeyError, TypeError, ValueError: if a value is missing, has the
         wrong type or is out of range.
     """
-    return Refused(
+    return RefusalCount(
         wire.check_text(mapping['flavor'], _MAX_TEXT),
         wire.check_text(mapping['name'], _MAX_TEXT),
         wire.check_integer(mapping['count'], minimum=1),

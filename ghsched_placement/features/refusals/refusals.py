@@ -50,7 +50,7 @@ class ListRefusals(base.Lister):
 
 
 def list_refused_flavors(client: clients.Client) -> tuple[
-        tuple[refusal_record.Refused, ...], tuple[str, ...]]:
+        tuple[refusal_record.RefusalCount, ...], tuple[str, ...]]:
     """Return the flavors for which nova-scheduler recently found no host.
 
     :returns: the refused flavors, and the hosts whose nova-scheduler did not

@@ -91,7 +91,7 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Period:
+class LevelPeriod:
     """Bandwidth of a server on a host NUMA node between two measurements.
 
     All bandwidths are in percent of the node's bandwidth. A value is None if
@@ -118,7 +118,8 @@ class Period:
     protected: bool = True
 
 
-def find_shortage_cause(period: Period, moved: bool) -> ShortageCause | None:
+def find_shortage_cause(period: LevelPeriod, moved: bool
+                        ) -> ShortageCause | None:
     """Return the cause of a server's bandwidth shortage in a measured period.
 
     :param period: bandwidth of the server between two measurements.
@@ -147,7 +148,7 @@ def find_shortage_cause(period: Period, moved: bool) -> ShortageCause | None:
 
 
 @dataclass(frozen=True)
-class Hour:
+class LevelHour:
     """Bandwidth of a server on a host NUMA node in one hour.
 
     :param number: hours since 1970.
@@ -184,13 +185,13 @@ class Level:
     owner: Owner = Owner()
     month: int = 0
     seen: float = 0.0
-    last: Period = Period()
+    last: LevelPeriod = LevelPeriod()
     seconds: float = 0.0
     unmeasured: float = 0.0
     periods: int = 0
     short_periods: Mapping[str, int] = field(default_factory=dict)
     short: Mapping[str, float] = field(default_factory=dict)
-    hours: tuple[Hour, ...] = ()
+    hours: tuple[LevelHour, ...] = ()
 
 
 Levels = Mapping[LevelKey, Level]
@@ -236,7 +237,8 @@ def map_shortage_times(levels: Levels) -> dict[LevelKey, ShortTime]:
 
 
 def add_period_to_levels(before: Levels,
-                         periods: Mapping[LevelKey, tuple[Owner, Period]],
+                         periods: Mapping[LevelKey,
+                                          tuple[Owner, LevelPeriod]],
                          seconds: float, now: float) -> dict[LevelKey, Level]:
     """Add a new measurement to the service levels of a host's servers.
 
@@ -278,7 +280,7 @@ def _reset_monthly_level(level: Level, now: float) -> Level:
     return Level(month=month, hours=level.hours)
 
 
-def _add_period_to_level(level: Level, period: Period, seconds: float,
+def _add_period_to_level(level: Level, period: LevelPeriod, seconds: float,
                          now: float, moved: bool) -> Level:
     """Add a new measurement to the bandwidth service level of a server.
 
@@ -312,8 +314,9 @@ def _add_period_to_level(level: Level, period: Period, seconds: float,
                        cause: level.short_periods.get(cause, 0) + 1})
 
 
-def _add_period_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
-                         got: float, short: float) -> tuple[Hour, ...]:
+def _add_period_to_hours(hours: tuple[LevelHour, ...], number: int,
+                         seconds: float,
+                         got: float, short: float) -> tuple[LevelHour, ...]:
     """Add a new measurement to a server's hourly records of bandwidth.
 
     The oldest records are dropped.
@@ -324,12 +327,14 @@ def _add_period_to_hours(hours: tuple[Hour, ...], number: int, seconds: float,
     :param got: percent of bandwidth that the server used in this time.
     :param short: seconds in which the server was short of its guarantee.
     """
-    last = hours[-1] if hours and hours[-1].number == number else Hour(number)
+    last = (hours[-1] if hours and hours[-1].number == number
+            else LevelHour(number))
     total = last.seconds + seconds
     mean = (last.got * last.seconds + got * seconds) / total if total else 0.0
     kept = [hour for hour in hours if number - HOURS_KEPT < hour.number
             < number]
-    return (*kept, Hour(number, total, round(mean, 3), last.short + short))
+    return (*kept,
+            LevelHour(number, total, round(mean, 3), last.short + short))
 
 
 # -- JSON ---------------------------------------------------------------------
@@ -385,13 +390,13 @@ def _parse_level(mapping: Mapping[str, Any]) -> Level:
     causes = {str(cause) for cause in ShortageCause}
     return Level(
         owner=Owner(**wire.check_fields(Owner, mapping['owner'])),
-        last=Period(**wire.check_fields(Period, mapping['last'])),
+        last=LevelPeriod(**wire.check_fields(LevelPeriod, mapping['last'])),
         short_periods={
             cause: wire.check_integer(count) for cause, count
             in mapping['short_periods'].items() if cause in causes},
         short={cause: wire.check_number(seconds) for cause, seconds
                in mapping['short'].items() if cause in causes},
-        hours=tuple(Hour(wire.check_integer(number),
-                         *map(wire.check_number, values))
+        hours=tuple(LevelHour(wire.check_integer(number),
+                              *map(wire.check_number, values))
                     for number, *values in mapping['hours'][-HOURS_KEPT:]),
         **wire.check_fields(Level, mapping))

@@ -146,7 +146,8 @@ class EffectiveTest(AuditTestCase):
     def effective(self, policy, **shown):
         server = Server(
             A, 'web', 'a', GuestPolicy(nodes=(policy,)), nodes=(0,),
-            effective={0: diagnostics.GuestNode(0, **shown)} if shown else {})
+            effective=({0: diagnostics.GuestNodeReport(0, **shown)} if shown
+                       else {}))
         return self.kinds(servers=[server],
                           holdings={A: make_resources(n0=policy.minimum)})
 
@@ -233,7 +234,7 @@ class SumsTest(AuditTestCase):
 
     def kinds_of_sums(self, *guests, allocated):
         servers = [guest(share, uuid=f'{number}', nodes=(0,), effective={
-            0: diagnostics.GuestNode(0, **told)})
+            0: diagnostics.GuestNodeReport(0, **told)})
             for number, (share, told) in enumerate(guests)]
         return self.kinds(servers=servers, holdings={
             '0': make_resources(n0=allocated),
@@ -265,18 +266,18 @@ class LeftTest(AuditTestCase):
             self.host, servers, reports)]
 
     def test_a_domain_without_a_server(self):
-        report = diagnostics.Report(domains=(A, B))
+        report = diagnostics.GuestReport(domains=(A, B))
         self.assertEqual([('domain-without-server', B)],
                          self.list_leftovers([guest(30)], report))
 
     def test_a_group_without_a_guest_is_named_once(self):
-        report = diagnostics.Report(left=('ghsched-' + B,))
+        report = diagnostics.GuestReport(left=('ghsched-' + B,))
         self.assertEqual([('group-without-guest', 'ghsched-' + B)],
                          self.list_leftovers([guest(30)], report, report))
 
     def test_a_host_that_does_not_tell(self):
         self.assertEqual([], self.list_leftovers(
-            [guest(30)], diagnostics.Report()))
+            [guest(30)], diagnostics.GuestReport()))
 
 
 class UncheckedTest(AuditTestCase):

@@ -24,13 +24,13 @@ from ghsched_placement.tests.fixtures import texts
 PERCENT = st.none() | st.integers(0, 100)
 RATE = st.none() | st.integers(0, 10 ** 13)
 REPORTS = st.builds(
-    diagnostics.Report,
+    diagnostics.GuestReport,
     st.lists(st.builds(
-        diagnostics.GuestNode, st.integers(0, 999), PERCENT, PERCENT,
+        diagnostics.GuestNodeReport, st.integers(0, 999), PERCENT, PERCENT,
         st.none() | st.booleans(), st.none() | st.integers(0, 7), RATE,
         texts.printable(5), PERCENT, PERCENT, st.none() | st.booleans()),
         max_size=3).map(tuple),
-    st.lists(st.builds(diagnostics.HostNode, st.integers(0, 999), RATE,
+    st.lists(st.builds(diagnostics.HostNodeReport, st.integers(0, 999), RATE,
                        RATE), max_size=3).map(tuple),
     texts.printable(10), texts.printable(10),
     st.none() | st.lists(texts.printable(5), max_size=2).map(tuple),
@@ -64,6 +64,7 @@ class ReportTest(base.TestCase):
             'guest': [{'host_node': 0, 'minimum': 30, 'latency': 3}],
             'host': [{'host_node': 0, 'used': 5, 'latency': 3}],
             'weather': 'fine'}})
-        self.assertEqual(diagnostics.Report(
-            (diagnostics.GuestNode(0, 30),), (diagnostics.HostNode(0, 5),)),
+        self.assertEqual(diagnostics.GuestReport(
+            (diagnostics.GuestNodeReport(0, 30),),
+            (diagnostics.HostNodeReport(0, 5),)),
             found)

@@ -29,15 +29,16 @@ class SplitTest(base.TestCase):
 
     def test_evenly(self):
         self.assertEqual(
-            (topology.Cell(frozenset({0, 1}), 512),
-             topology.Cell(frozenset({2, 3}), 512)),
+            (topology.CellShape(frozenset({0, 1}), 512),
+             topology.CellShape(frozenset({2, 3}), 512)),
             split(numa_nodes='2').cells)
 
     def test_as_listed(self):
         guest = split(numa_nodes='2', numa_cpus__0='0-2', numa_mem__0='256',
                       numa_cpus__1='3', numa_mem__1='768')
-        self.assertEqual((topology.Cell(frozenset({0, 1, 2}), 256),
-                          topology.Cell(frozenset({3}), 768)), guest.cells)
+        self.assertEqual((topology.CellShape(frozenset({0, 1, 2}), 256),
+                          topology.CellShape(frozenset({3}), 768)),
+                         guest.cells)
 
     def test_pinning_and_large_pages_make_one_node(self):
         for specs in ({'cpu_policy': 'dedicated'}, {'mem_page_size': 'large'},

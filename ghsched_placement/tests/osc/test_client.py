@@ -93,7 +93,7 @@ class SetBandwidthTest(base.TestCase):
         for status in (400, 404, 409):
             self.assertEqual('refused: full', self.refused(Response(
                 status, {'ghsched': {'code': status, 'message': 'full'}}),
-                osc_base.Refused))
+                osc_base.CommandRefused))
 
     def test_a_cloud_without_the_filter_is_explained(self):
         told = self.refused(Response(

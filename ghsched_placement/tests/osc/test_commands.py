@@ -96,7 +96,7 @@ class BurstsTest(base.TestCase):
                 (18, ', 18 % are of one project,'),
                 (None, '40 % kept for bursts, 10 % more can be promised')):
             report = host_commands._make_burst_report(
-                node, diagnostics.HostNode(
+                node, diagnostics.HostNodeReport(
                     0, bursts_chance=.004, bursts_largest_project=largest))
             self.assertIn(shown, host_commands._format_bursts(report))
 
@@ -162,7 +162,8 @@ class ServersTest(base.TestCase):
                 (('max',), 'min', 'max'), (('min',), 'max', 'min'),
                 (('',), 'max', 'max'), (('', 'max'), 'min', 'max')):
             self.assertEqual(counted, observe.get_reported_accounting(
-                [diagnostics.Report(accounting=one) for one in told], said))
+                [diagnostics.GuestReport(accounting=one) for one in told],
+                said))
 
     def test_a_policy_that_makes_no_sense(self):
         found = observe.parse_server_record(record(mem_bw_min='x'), (0,))
@@ -190,8 +191,8 @@ class ServersTest(base.TestCase):
             'ghsched:mem_bw_min.1': '20', 'ghsched:vfs.0': 'nic:2'}, 2)
         rows = [commands.plain(row)
                 for row in server.list_node_rows(server.ServerRecords(
-                    'a', policy, (1, 0), {0: 20}, diagnostics.Report((
-                        diagnostics.GuestNode(
+                    'a', policy, (1, 0), {0: 20}, diagnostics.GuestReport((
+                        diagnostics.GuestNodeReport(
                             0, 20, 100, True, 3, 1500000),))))]
         self.assertEqual([
             [0, 'a', 1, 0, 100, True, None, ['nic:2'], 0, *[None] * 5,
@@ -326,7 +327,7 @@ class ServersOfTheCloudTest(base.TestCase):
         seen = [observe.HostRecords(
             clouds.host(clouds.node(0, name=name), name=name),
             tuple(Server(f'{name}-{used}', f'{name}-{used}', name, policy,
-                         nodes=(0,), effective={0: diagnostics.GuestNode(
+                         nodes=(0,), effective={0: diagnostics.GuestNodeReport(
                              0, 10, used=used)}) for used in uses),
             {}, ()) for name, uses in hosts.items()]
         return [(row[1], commands.plain(row)[6])
@@ -359,13 +360,13 @@ class HostTest(base.TestCase):
                             clouds.pf('0000:01:00.0', 0, used=1))
         guest = Server(
             'u', 'web', 'a', policies.GuestPolicy((policies.NodePolicy(30),)),
-            nodes=(0,), effective={0: diagnostics.GuestNode(0, 30)})
+            nodes=(0,), effective={0: diagnostics.GuestNodeReport(0, 30)})
         findings = audit.audit_host_allocations(found, [guest], {})
         return observe.HostRecords(
             found, (guest, Server('v', 'plain', 'a')),
             {'u': {clouds.node_uuid('a', 0): {'CUSTOM_MEM_BW_PCT': 30}}},
             findings, 'up', 'enabled',
-            (diagnostics.HostNode(0, 10 ** 9, 10 ** 10),))
+            (diagnostics.HostNodeReport(0, 10 ** 9, 10 ** 10),))
 
     def test_a_host_in_one_line(self):
         self.assertEqual(
@@ -405,7 +406,7 @@ class SharedGroupTest(base.TestCase):
         servers = tuple(Server(
             f'u{number}', 'web', 'a', policies.GuestPolicy(
                 (policies.NodePolicy(10),)), nodes=(0,),
-            effective={0: diagnostics.GuestNode(0, 30, group=group)})
+            effective={0: diagnostics.GuestNodeReport(0, 30, group=group)})
             for number, group in enumerate(groups))
         return host_commands.make_host_report(
             observe.HostRecords(found, servers, {}, ()))

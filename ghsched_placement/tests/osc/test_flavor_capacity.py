@@ -64,7 +64,7 @@ class FlavorCapacityTest(base.TestCase):
             flavor('auto', ghsched__numa='auto', ghsched__mem_bw_min='60'),
             flavor('plain', vcpus=40)]
         cache, _reading = cloud_cache.make_cloud_cache(
-            self.cloud.connection, cloud_cache.Settings(tuple(
+            self.cloud.connection, cloud_cache.CloudCacheSettings(tuple(
                 cloud_cache.WatchedFlavor(one['name'])
                 for one in self.cloud.flavors)))
         cache.refresh()

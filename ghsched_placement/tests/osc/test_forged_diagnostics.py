@@ -57,9 +57,10 @@ MOST_CALLS = 100000
 def make_records(name):
     """Return the records of an honest host with one guest, by their keys."""
     uuid = SERVERS[name]
-    report = diagnostics.Report(
-        (diagnostics.GuestNode(0, 30, 100.0, False, 3, 5, '', 30, 100, True),),
-        (diagnostics.HostNode(0, 5, 10, 20.0, 10, 30, .1, 9, 1, 1, 10),),
+    report = diagnostics.GuestReport(
+        (diagnostics.GuestNodeReport(0, 30, 100.0, False, 3, 5, '', 30, 100,
+                                     True),),
+        (diagnostics.HostNodeReport(0, 5, 10, 20.0, 10, 30, .1, 9, 1, 1, 10),),
         domains=(uuid,), accounting='min', missing_devices=())
     node = {'cpus': 4, 'vcpus': 2, 'memory': 1000, 'memory_free': 500,
             'cpu_load': .9, 'cpu_wait': .1, 'bandwidth': 1e9,

@@ -171,7 +171,7 @@ class ClassTest(base.TestCase):
                 server.ServerRecords(
                     'a', policy, (1, ) if known else (None, ),
                     audit.get_bandwidth_by_node(on, held) if known else None,
-                    diagnostics.Report(),
+                    diagnostics.GuestReport(),
                     node_classes.sum_allocations_by_node(on, held)
                     if known else None))
             shown = dict(zip(server.COLUMNS, commands.plain(row),

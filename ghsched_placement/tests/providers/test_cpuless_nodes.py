@@ -131,11 +131,11 @@ class RetireTest(base.TestCase):
     def test_devices_are_below_the_compute_node_before_nodes_are_deleted(self):
         trait = frozenset({names.NUMA_NODE_TRAIT})
         steps = retire.plan_retirement([
-            retire.Provider(ROOT, 'a', ''),
-            retire.Provider('n1', 'a_NUMA1', ROOT, traits=trait),
-            retire.Provider('n2', 'a_NUMA2', 'n1', traits=trait),
-            retire.Provider('pf', 'a_0000:81:00.0', 'n2',
-                            frozenset({'VF'}))])
+            retire.RetiredProvider(ROOT, 'a', ''),
+            retire.RetiredProvider('n1', 'a_NUMA1', ROOT, traits=trait),
+            retire.RetiredProvider('n2', 'a_NUMA2', 'n1', traits=trait),
+            retire.RetiredProvider('pf', 'a_0000:81:00.0', 'n2',
+                                   frozenset({'VF'}))])
         self.assertEqual(
             [('move', 'n2', (ROOT,)), ('delete', 'n1', ()),
              ('move', 'pf', (ROOT,)), ('delete', 'n2', ())],

@@ -25,9 +25,10 @@ def query_of(flavor, wanted=None):
 
 
 def flavor(**extra_specs):
-    return query.Flavor(vcpus=4, pcpus=0, memory_mb=512, disk_gb=1,
-                        extra_specs={key.replace('__', ':'): value
-                                     for key, value in extra_specs.items()})
+    return query.FlavorAmounts(vcpus=4, pcpus=0, memory_mb=512, disk_gb=1,
+                               extra_specs={key.replace('__', ':'): value
+                                            for key,
+                                            value in extra_specs.items()})
 
 
 class BaseTest(base.TestCase):
@@ -39,17 +40,17 @@ class BaseTest(base.TestCase):
             query.make_candidates_query(flavor(), request.Request()))
 
     def test_no_disk_is_not_asked_for(self):
-        got = query_of(query.Flavor(1, 0, 512))
+        got = query_of(query.FlavorAmounts(1, 0, 512))
         self.assertEqual('MEMORY_MB:512,VCPU:1', got['resources'])
 
     def test_swap_is_rounded_up_to_whole_gigabytes(self):
         for swap_mb, gigabytes in ((0, 5), (1, 6), (1024, 6), (1025, 7)):
-            self.assertEqual(gigabytes, query.Flavor(
+            self.assertEqual(gigabytes, query.FlavorAmounts(
                 1, 0, 1, disk_gb=5, swap_mb=swap_mb).total_disk_gb)
 
     def test_dedicated_and_mixed_cpus(self):
         for vcpus, pcpus, cpus in ((0, 4, 'PCPU:4'), (3, 1, 'PCPU:1,VCPU:3')):
-            got = query_of(query.Flavor(vcpus, pcpus, 512))
+            got = query_of(query.FlavorAmounts(vcpus, pcpus, 512))
             self.assertEqual(f'MEMORY_MB:512,{cpus}', got['resources'])
 
 

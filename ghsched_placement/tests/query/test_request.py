@@ -111,7 +111,7 @@ class IsolationTest(base.TestCase):
     def test_isolation_is_asked_for_host_nodes_of_one_guest_only(self):
         two = parse_policy({'ghsched:mem_bw_min': '30'}, 2)
         one = parse_policy({'ghsched:mem_bw_min.0': '30'}, 2)
-        device = request.Devices(0, 'id', 'CUSTOM_VF', (1,))
+        device = request.PciRequest(0, 'id', 'CUSTOM_VF', (1,))
         for policy, devices, joining, expected in (
                 (two, (), False, True), (one, (), False, False),
                 (two, (device,), False, False),
@@ -200,7 +200,7 @@ class JoiningTest(base.TestCase):
                          request.list_node_suffixes(self.POLICY, 'min', True))
 
     def test_its_vfs_are_where_the_group_is(self):
-        devices = [request.Devices(node, f'id{node}', 'CUSTOM_VF', (2,))
+        devices = [request.PciRequest(node, f'id{node}', 'CUSTOM_VF', (2,))
                    for node in (0, 1)]
         for locality, subtrees in (
                 ('node', (('ghsched_bw0', 'id0-0'),
@@ -221,8 +221,9 @@ class DevicesTest(base.TestCase):
     def build(self, locality='node', sizes=(20,), **specs):
         policy = parse_policy({'ghsched:vfs': 'nic:40', **specs}, 2)
         devices = [
-            request.Devices(vf.guest_node, f'id{vf.guest_node}', 'CUSTOM_VF',
-                            sizes, frozenset({'CUSTOM_PF'}))
+            request.PciRequest(vf.guest_node, f'id{vf.guest_node}',
+                               'CUSTOM_VF',
+                               sizes, frozenset({'CUSTOM_PF'}))
             for vf in policy.vfs]
         return request.build_request(policy, 'min', devices, locality)
 

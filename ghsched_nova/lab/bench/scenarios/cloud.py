@@ -338,7 +338,7 @@ def _bandwidth(cloud: Any, seats: Sequence[_Seat], count: int
                           count))
 
 
-def bandwidth(loads: Sequence[load.Load | None], count: int
+def bandwidth(loads: Sequence[load.HostLoad | None], count: int
               ) -> Iterator[Series]:
     """Yield the bandwidth that hosts have measured at one N (pure); hosts are
     numbered.

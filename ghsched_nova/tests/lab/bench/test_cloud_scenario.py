@@ -85,8 +85,8 @@ class CloudTest(base.TestCase):
                       'host', self.findings(result)['density of small'])
 
     def test_bandwidth_of_the_nodes_is_reported_without_names(self):
-        told = load.Load(1.0, 60.0, (load.HostNode(0, bandwidth=12e9),
-                                     load.HostNode(1)), ())
+        told = load.HostLoad(1.0, 60.0, (load.HostNodeLoad(0, bandwidth=12e9),
+                                         load.HostNodeLoad(1)), ())
         result = self.result(Guests(self.work, 1, told), **{'up-to': 1})
         self.assertEqual(
             [('bandwidth of a node, flavor small, N 1, host 1, node 0',

@@ -271,7 +271,7 @@ class EntryPointTestCase(base.TestCase):
         with mock.patch.object(one, 'function') as function:
             try:
                 ENTRY_POINTS[name](*args)
-            except (bounds.Refused, fs.GroupError) as error:
+            except (bounds.OutOfBounds, fs.GroupError) as error:
                 function.assert_not_called()
                 return str(error)
             return ''
@@ -492,7 +492,7 @@ class BoundsTest(base.TestCase):
 
         try:
             found = bounds.Checked(function)(value)
-        except bounds.Refused:
+        except bounds.OutOfBounds:
             return
         self.assertTrue(all(len(one) == 2 and type(one[0]) is int
                             and 0 <= one[0] <= 9 and one[1] in (True, False)

@@ -142,13 +142,14 @@ class HostCommandTest(base.TestCase):
     def test_overlap_of_l3_ways_is_shown_and_is_no_drift(self):
         self.call('reconcile')
         guest = self.world.guests[0]
-        overlap = model.Problem(guest.domain.uuid, guest.group,
-                                'control group pqos has 3 ways of L3 0')
+        overlap = model.PolicyProblem(guest.domain.uuid, guest.group,
+                                      'control group pqos has 3 ways of L3 0')
         self.enterContext(
             mock.patch.object(
                 host.reconcile,
                 'preview_reconciliation',
-                lambda _place, _wanted: reconcile.Report(overlaps=(overlap,)),
+                lambda _place,
+                _wanted: reconcile.ReconcileReport(overlaps=(overlap,)),
             )
         )
         status, document = self.document('plan')

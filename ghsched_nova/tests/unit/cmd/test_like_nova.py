@@ -249,8 +249,8 @@ class QueryTest(base.TestCase):
         guest = topology.split_guest(4, 2048, extra_specs)
         policy = policies.parse_policy(extra_specs, len(guest.cells))
         told = parse.urlencode(query.make_candidates_query(
-            query.Flavor(vcpus=guest.shared, pcpus=guest.pcpus,
-                         memory_mb=2048, disk_gb=13, swap_mb=swap,
-                         extra_specs=extra_specs),
+            query.FlavorAmounts(vcpus=guest.shared, pcpus=guest.pcpus,
+                                memory_mb=2048, disk_gb=13, swap_mb=swap,
+                                extra_specs=extra_specs),
             request.build_request(policy or policies.GuestPolicy(), 'min')))
         self.assertEqual(expected, told)

@@ -82,7 +82,8 @@ class SetServerTest(ActionTestCase):
 
     def test_a_bad_value_is_refused_before_anybody_is_asked(self):
         for arguments in ((), ('--mem-bw-min', '300')):
-            self.assertRaises(osc_base.Refused, self.call, 'web', *arguments)
+            self.assertRaises(osc_base.CommandRefused, self.call, 'web',
+                              *arguments)
         self.client.post_server_action.assert_not_called()
 
 
@@ -106,7 +107,7 @@ class MoveServerNodesTest(ActionTestCase):
 
     def test_invalid_input_is_refused_before_any_request(self):
         for node in ('1', '0=a'):
-            error = self.assertRaises(osc_base.Refused, self.call,
+            error = self.assertRaises(osc_base.CommandRefused, self.call,
                                       'web', '--node', node)
             self.assertIn(f"--node: '{node}' is not of the form GUEST=HOST",
                           str(error))
@@ -120,8 +121,8 @@ class BlameServerTest(base.TestCase):
         client = app.client_manager.ghsched
         client.find_server.return_value = {'id': UUID}
         client.post_server_action.return_value = blame_report.make_report(
-            UUID, 'host_a', (0,), blame.Evidence(
-                blame.Verdict(blame.VerdictKind.NOBODY), (
+            UUID, 'host_a', (0,), blame.BlameEvidence(
+                blame.BlameVerdict(blame.VerdictKind.NOBODY), (
                     blame.Suspect('x', 1.0),)), {}, True)
         command = server_blame.BlameServer(app, None)
         parser = command.get_parser('openstack ghsched server blame')

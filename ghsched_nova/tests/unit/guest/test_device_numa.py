@@ -182,7 +182,7 @@ class DecideTest(base.TestCase):
         with self.assertRaisesRegex(dn.DeviceNumaError, 'hw:numa_nodes'):
             dn.assign_devices((self.DEVICE,), (), dn.REQUIRED)
         self.assertEqual(
-            dn.NodeAssignment({}), dn.assign_devices((), (), dn.REQUIRED)
+            dn.DeviceAssignment({}), dn.assign_devices((), (), dn.REQUIRED)
         )
 
     def test_preferred_leaves_a_device_without_a_node_and_says_why(self):
@@ -218,7 +218,7 @@ class DecideTest(base.TestCase):
                               {3: {0: 10, 1: 20}}, nearest=True)
 
     def test_none_touches_nothing(self):
-        self.assertEqual(dn.NodeAssignment({}),
+        self.assertEqual(dn.DeviceAssignment({}),
                          dn.assign_devices((self.DEVICE,), (0, 1), dn.NONE))
 
     def test_a_mode_or_an_address_that_makes_no_sense(self):

@@ -69,7 +69,7 @@ class EngineTestCase(base.TestCase):
             return_value=captured.openeuler())).mock
         self.call = self.useFixture(fixtures.MockPatch(
             PRIVILEGED + 'reconcile',
-            return_value=reconcile.Report())).mock
+            return_value=reconcile.ReconcileReport())).mock
 
     def option(self, name, value):
         self.options.set_override(name, value, 'ghsched')

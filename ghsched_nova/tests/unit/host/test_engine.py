@@ -57,7 +57,7 @@ class HostFactsTest(EngineTestCase):
             self.group(name)
         self.assertEqual(
             30, self.engine.describe_bandwidth_control().control_groups)
-        self.call.return_value = reconcile.Report(
+        self.call.return_value = reconcile.ReconcileReport(
             foreign=('pqos', 'qemu-5-plain-vcpus_0'))
         self.reconcile([running()], [])
         self.assertEqual(
@@ -73,14 +73,15 @@ class HostFactsTest(EngineTestCase):
             28, self.engine.describe_bandwidth_control().control_groups)
 
     def test_overlap_of_l3_ways_that_lasts_is_logged_once(self):
-        overlap = model.Problem(
+        overlap = model.PolicyProblem(
             UUID.format(1), 'ghsched-' + UUID.format(1),
             'control group pqos has 3 ways of L3 0 that the guest has to '
             'itself')
         text = 'reserved for this guest (control group pqos'
         for overlaps, times in (((overlap,), 1), ((overlap,), 1), ((), 1),
                                 ((overlap,), 2)):
-            self.call.return_value = reconcile.Report(overlaps=overlaps)
+            self.call.return_value = reconcile.ReconcileReport(
+                overlaps=overlaps)
             self.assertEqual((), self.reconcile([running()], []))
             self.assertEqual(times, self.log.output.count(text))
 
@@ -126,7 +127,7 @@ class GuestsTest(EngineTestCase):
                          self.call.call_args.args[2].removable)
 
     def test_actions_are_logged_with_their_reason(self):
-        self.call.return_value = reconcile.Report(
+        self.call.return_value = reconcile.ReconcileReport(
             (model.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),
              model.Action('move threads', 'g', 'away', 'u',
                           threads=(7, 8))))
@@ -139,7 +140,7 @@ class GuestsTest(EngineTestCase):
             self.log.output)
 
     def test_repairs_of_a_report_are_counted(self):
-        self.call.return_value = reconcile.Report(
+        self.call.return_value = reconcile.ReconcileReport(
             (model.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),))
         repaired = []
         self.engine.running = lambda: [running()]
@@ -261,12 +262,12 @@ class GuestsTest(EngineTestCase):
 
     def test_all_threads_are_moved_when_a_guest_starts(self):
         self.option('control_threads', 'all')
-        self.call.return_value = reconcile.Report(
+        self.call.return_value = reconcile.ReconcileReport(
             (model.Action('make group', 'g', 'none'),))
         self.assertTrue(self.engine.reconcile_guest(running()))
         self.assertTrue(self.call.call_args.args[2].all_threads)
-        self.call.return_value = reconcile.Report(
-            problems=(model.Problem('u', 'g', 'no room'),))
+        self.call.return_value = reconcile.ReconcileReport(
+            problems=(model.PolicyProblem('u', 'g', 'no room'),))
         error = self.assertRaises(fs.GroupError,
                                   self.engine.reconcile_guest, running())
         self.assertIn('no room', str(error))

@@ -42,8 +42,8 @@ class SharingTest(EngineTestCase):
                                          for guest in wanted.guests])
         self.assertEqual(128 - 32, wanted.monitors)
         self.assertEqual(3, wanted.monitors_per_group)
-        self.call.return_value = reconcile.Report(
-            problems=(model.Problem(UUID.format(1), 'g', 'no room'),))
+        self.call.return_value = reconcile.ReconcileReport(
+            problems=(model.PolicyProblem(UUID.format(1), 'g', 'no room'),))
         self.engine.reconcile_guest(others[1])
         error = self.assertRaises(fs.GroupError,
                                   self.engine.reconcile_guest, others[0])
@@ -167,8 +167,8 @@ class MonitoringTest(EngineTestCase):
                           frozenset()),
                          ([one.group for one in wanted.guests],
                           wanted.removable))
-        self.call.return_value = reconcile.Report(problems=(
-            model.Problem(UUID.format(1), 'g', 'no monitoring group'),))
+        self.call.return_value = reconcile.ReconcileReport(problems=(
+            model.PolicyProblem(UUID.format(1), 'g', 'no monitoring group'),))
         self.assertRaises(fs.GroupError, self.engine.reconcile_guest, guest)
         self.assertEqual(1, len(self.reconcile([guest])))
 

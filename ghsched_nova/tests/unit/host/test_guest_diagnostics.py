@@ -82,7 +82,8 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
         found = self.diagnose('openeuler66', ['MB:1=50', 'MBMIN:1=20',
                                               'MBHDL:1=1', 'MBPRI:1=5'])
         self.assertEqual(
-            diagnostics.GuestNode(1, 20, 50, True, 5, 0, '', 30, 50, False),
+            diagnostics.GuestNodeReport(1, 20, 50, True, 5, 0, '', 30, 50,
+                                        False),
             found.get_limits_by_host_node()[1])
         self.assertEqual([0, 1], [node.host_node for node in found.host])
         self.assertEqual(trees.CAPACITY, found.host[1].capacity)

@@ -30,7 +30,7 @@ from ghsched_nova.host import domain_xml
 from ghsched_nova.host import migration_xml
 from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
@@ -47,7 +47,7 @@ DOMAIN = ('<domain><name>i-1</name><vcpu>4</vcpu><cputune/><numatune>'
           '<memnode cellid="0" mode="strict" nodeset="0"/>'
           '<memnode cellid="1" mode="strict" nodeset="1"/>'
           '</numatune></domain>')
-L3 = Cache(('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)})
+L3 = CacheWays(('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)})
 NO_BANDWIDTH = resctrl_host.ResctrlHost(
     dialect=dialects.UNCONTROLLED, num_closids=8, num_rmids=224,
     min_bandwidth=0, granularity=1, domains_by_node={}, monitored=True)

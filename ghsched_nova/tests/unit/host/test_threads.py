@@ -65,7 +65,7 @@ class EngineStressTest(engine_base.EngineTestCase):
     def reconcile_alone(self, _root, _run_path, _wanted):
         self.inside.append(None)
         assert len(self.inside) == 1, 'two threads write to resctrl'
-        report = reconcile.Report()
+        report = reconcile.ReconcileReport()
         self.inside.pop()
         return report
 
@@ -84,7 +84,7 @@ class EngineStressTest(engine_base.EngineTestCase):
         self.engine.running = running
         self.engine._make_desired_groups = lambda _guests: (
             captured.openeuler(), [],
-            [model.Problem('guest', '', str(len(looks)))])
+            [model.PolicyProblem('guest', '', str(len(looks)))])
         self.useFixture(fixtures.MonkeyPatch(
             f'{engine.__name__}.HostEngine.__setattr__', keep))
 

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor.rates import Figure
+from ghsched_nova.monitor.rates import RateState
 from ghsched_nova.monitor.rates import Reading
-from ghsched_nova.monitor.rates import State
 from ghsched_placement.tests import base
 
 _values = st.integers(0, rates.WRAP - 1)
 _times = st.floats(0, 1e6, allow_nan=False)
 _readings = st.builds(
-    Reading, st.sampled_from(State), _values, _times)
+    Reading, st.sampled_from(RateState), _values, _times)
 
 
 def counter(before, now):
@@ -38,9 +38,9 @@ class ParseTest(base.TestCase):
 
     def test_words_are_no_zero(self):
         # fs/resctrl/ctrlmondata.c, rdtgroup_mondata_show()
-        for text, state in ((b'Unavailable\n', State.UNAVAILABLE),
-                            (b'Unassigned\n', State.UNASSIGNED),
-                            (b'Error\n', State.ERROR)):
+        for text, state in ((b'Unavailable\n', RateState.UNAVAILABLE),
+                            (b'Unassigned\n', RateState.UNASSIGNED),
+                            (b'Error\n', RateState.ERROR)):
             self.assertEqual(Reading(state, 0, 1.0),
                              rates.parse_monitor_file(text, 1.0))
             for unit in ('rate_mb', 'counter_bytes'):
@@ -52,7 +52,7 @@ class ParseTest(base.TestCase):
 
     @given(_values)
     def test_number(self, value):
-        self.assertEqual(Reading(State.OK, value, 2.0),
+        self.assertEqual(Reading(RateState.OK, value, 2.0),
                          rates.parse_monitor_file(b'%d\n' % value, 2.0))
 
     def test_leading_zeros_are_decimal(self):
@@ -61,13 +61,13 @@ class ParseTest(base.TestCase):
     @given(st.binary(max_size=80))
     def test_anything_is_a_state(self, text):
         reading = rates.parse_monitor_file(text, 0.0)
-        if reading.state is State.OK:
+        if reading.state is RateState.OK:
             self.assertEqual(int(text), reading.value)
         else:
             self.assertEqual(0, reading.value)
 
     def test_more_than_64_bits_is_an_error(self):
-        self.assertEqual(State.ERROR,
+        self.assertEqual(RateState.ERROR,
                          rates.parse_monitor_file(b'%d' % rates.WRAP, 0).state)
 
 
@@ -75,47 +75,48 @@ class CounterTest(base.TestCase):
 
     def test_rate(self):
         self.assertEqual(
-            Figure(State.OK, 500.0),
-            counter(Reading(State.OK, 1000, 1.0),
-                    Reading(State.OK, 2000, 3.0)))
+            Figure(RateState.OK, 500.0),
+            counter(Reading(RateState.OK, 1000, 1.0),
+                    Reading(RateState.OK, 2000, 3.0)))
 
     def test_one_reading_gives_no_rate(self):
-        now = {'x': Reading(State.OK, 1000, 1.0)}
-        self.assertEqual({'x': Figure(State.FIRST, None)},
+        now = {'x': Reading(RateState.OK, 1000, 1.0)}
+        self.assertEqual({'x': Figure(RateState.FIRST, None)},
                          rates.compute_bandwidths({}, now, 'counter_bytes'))
 
     @given(_values, st.integers(0, 10 ** 12), st.floats(0.5, 60))
     def test_wrap(self, start, moved, elapsed):
         figure = counter(
-            Reading(State.OK, start, 10.0),
-            Reading(State.OK, (start + moved) % rates.WRAP, 10.0 + elapsed))
-        self.assertEqual(State.OK, figure.state)
+            Reading(RateState.OK, start, 10.0),
+            Reading(RateState.OK, (start + moved) % rates.WRAP,
+                    10.0 + elapsed))
+        self.assertEqual(RateState.OK, figure.state)
         self.assertAlmostEqual(moved / elapsed, figure.rate,
                                delta=1 + 1e-9 * moved / elapsed)
 
     @given(st.integers(1, 2 ** 60), st.data())
     def test_counter_that_restarts_gives_no_rate(self, before, data):
         now = data.draw(st.integers(0, before - 1))
-        self.assertEqual(Figure(State.FIRST, None),
-                         counter(Reading(State.OK, before, 1.0),
-                                 Reading(State.OK, now, 2.0)))
+        self.assertEqual(Figure(RateState.FIRST, None),
+                         counter(Reading(RateState.OK, before, 1.0),
+                                 Reading(RateState.OK, now, 2.0)))
 
     def test_no_rate_across_a_word(self):
         # The hardware may have begun again behind it.
-        for state in State:
-            if state is not State.OK:
+        for state in RateState:
+            if state is not RateState.OK:
                 self.assertEqual(
-                    Figure(State.FIRST, None),
+                    Figure(RateState.FIRST, None),
                     counter(Reading(state, 0, 1.0),
-                            Reading(State.OK, 5, 2.0)))
+                            Reading(RateState.OK, 5, 2.0)))
 
     @given(_readings, _readings)
     def test_never_negative_nor_absurd(self, before, now):
         figure = counter(before, now)
-        if now.state is State.IDLE:
+        if now.state is RateState.IDLE:
             self.assertEqual(rates.ZERO, figure)
             return
-        self.assertEqual(figure.state is State.OK, figure.rate is not None)
+        self.assertEqual(figure.state is RateState.OK, figure.rate is not None)
         if figure.rate is not None:
             self.assertTrue(0 <= figure.rate <= rates.LIMIT, figure)
             self.assertGreater(now.when, before.when)
@@ -143,26 +144,30 @@ class SumTest(base.TestCase):
 
     def test_known_values_are_summed_and_the_state_is_shown(self):
         self.assertEqual(rates.NOTHING, rates.sum_bandwidths([]))
-        self.assertEqual(Figure(State.OK, 3.0), rates.sum_bandwidths(
-            [Figure(State.OK, 1.0), Figure(State.OK, 2.0)]))
-        self.assertEqual(Figure(State.UNAVAILABLE, 1.0), rates.sum_bandwidths(
-            [Figure(State.OK, 1.0), Figure(State.UNAVAILABLE, None)]))
-        self.assertEqual(Figure(State.UNASSIGNED, None), rates.sum_bandwidths(
-            [Figure(State.UNASSIGNED, None)]))
+        self.assertEqual(Figure(RateState.OK, 3.0), rates.sum_bandwidths(
+            [Figure(RateState.OK, 1.0), Figure(RateState.OK, 2.0)]))
+        self.assertEqual(Figure(RateState.UNAVAILABLE, 1.0),
+                         rates.sum_bandwidths(
+            [Figure(RateState.OK, 1.0), Figure(RateState.UNAVAILABLE, None)]))
+        self.assertEqual(Figure(RateState.UNASSIGNED, None),
+                         rates.sum_bandwidths(
+            [Figure(RateState.UNASSIGNED, None)]))
 
-    @given(st.permutations([Figure(State.OK, 1.0), Figure(State.FIRST, None),
-                            Figure(State.ERROR, None),
-                            Figure(State.OK, 4.0)]))
+    @given(st.permutations([Figure(RateState.OK, 1.0), Figure(RateState.FIRST,
+                                                              None),
+                            Figure(RateState.ERROR, None),
+                            Figure(RateState.OK, 4.0)]))
     def test_order_does_not_matter(self, parts):
-        self.assertEqual(Figure(State.ERROR, 5.0), rates.sum_bandwidths(parts))
+        self.assertEqual(Figure(RateState.ERROR, 5.0),
+                         rates.sum_bandwidths(parts))
 
     def test_rest_is_never_negative(self):
-        whole = Figure(State.OK, 5.0)
-        self.assertEqual(Figure(State.OK, 3.0), rates.subtract_bandwidths(
-            whole, [Figure(State.OK, 2.0)]))
-        self.assertEqual(Figure(State.OK, 0.0), rates.subtract_bandwidths(
-            whole, [Figure(State.OK, 9.0)]))
+        whole = Figure(RateState.OK, 5.0)
+        self.assertEqual(Figure(RateState.OK, 3.0), rates.subtract_bandwidths(
+            whole, [Figure(RateState.OK, 2.0)]))
+        self.assertEqual(Figure(RateState.OK, 0.0), rates.subtract_bandwidths(
+            whole, [Figure(RateState.OK, 9.0)]))
         self.assertEqual(whole, rates.subtract_bandwidths(
-            whole, [Figure(State.UNASSIGNED, None)]))
-        nothing = Figure(State.ERROR, None)
+            whole, [Figure(RateState.UNASSIGNED, None)]))
+        nothing = Figure(RateState.ERROR, None)
         self.assertEqual(nothing, rates.subtract_bandwidths(nothing, [whole]))

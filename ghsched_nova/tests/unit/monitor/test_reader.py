@@ -39,7 +39,7 @@ from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 
-State = rates.State
+State = rates.RateState
 QEMU = 'qemu-7-instance-00000001-vcpus_0-1'
 
 

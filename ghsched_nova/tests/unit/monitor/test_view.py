@@ -37,7 +37,7 @@ from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.tests import base
 
 Figure = rates.Figure
-State = rates.State
+State = rates.RateState
 HOST = topology.MonitoredHost(
     'openEuler', dialects.OPENEULER_66,
     dialects.Monitor('MB_MON', 'mon_MB_', 'mbm_total_bytes', 'rate_mb'),
@@ -52,8 +52,9 @@ def group(name, parent=None, lines='MB:0=100;1=100\n', **used):
                if rate is None else Figure(State.OK, rate * 1e9)
                for node, rate in used.items()}
     return view.GroupUsage(
-        view.Group(name, 1, parent is None, parent or '',
-                   schemata.parse_schemata(lines) if parent is None else None),
+        view.MonitoredGroup(
+            name, 1, parent is None, parent or '',
+            schemata.parse_schemata(lines) if parent is None else None),
         figures)
 
 
@@ -66,7 +67,7 @@ class OwnersTest(base.TestCase):
 
     def owner(self, name, *guests):
         return view.index_guests_by_group(guests).find_guest_of_group(
-            view.Group(name, 1, True, ''))
+            view.MonitoredGroup(name, 1, True, ''))
 
     def test_domain_id_is_the_whole_number(self):
         one, twelve = (trees.guest(f'g{number}', f'u{number}', number)

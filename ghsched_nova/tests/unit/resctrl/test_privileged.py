@@ -84,8 +84,9 @@ class PrivilegedTest(base.TestCase):
                              ('libvirt_run_path', Path('/run/libvirt/qemu'))):
             cfg.CONF.set_override(option, f'{path}/', 'ghsched')
             self.addCleanup(cfg.CONF.clear_override, option, 'ghsched')
-        with mock.patch.object(reconcile, 'reconcile',
-                               return_value=reconcile.Report()) as call:
+        with mock.patch.object(
+                reconcile, 'reconcile',
+                return_value=reconcile.ReconcileReport()) as call:
             privileged.reconcile(ROOT, Path('/run/libvirt/qemu'),
                                  self._wanted())
         call.assert_called_once()
@@ -99,11 +100,11 @@ class PrivilegedTest(base.TestCase):
                             {'MB': 100}, **more)
 
     def test_reconcile_crosses_whole(self):
-        report = reconcile.Report(
+        report = reconcile.ReconcileReport(
             (model.Action('move threads', 'g', 'why', 'u', threads=(1, 2)),
              model.Action('write line', 'g', 'why', 'u', 'MB:0=1\n'),
              model.Action('move devices', 'g', 'why', 'u', devices=(7,))),
-            (model.Problem('u', 'g', 'no'),), ('pqos',))
+            (model.PolicyProblem('u', 'g', 'no'),), ('pqos',))
         wanted = self._wanted(all_threads=True, devices=True,
                               tolerance={'MB': 4, 'MBMIN': 4})
         with mock.patch.object(reconcile, 'reconcile',

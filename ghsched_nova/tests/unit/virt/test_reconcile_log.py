@@ -41,7 +41,7 @@ class ReconcileLogTest(base.TestCase):
         guest = mock.Mock(uuid='u')
         engine, guests = mock.Mock(), mock.Mock()
         engine.reconcile.return_value = [
-            model.Problem('u', 'group', reason)]
+            model.PolicyProblem('u', 'group', reason)]
         guests.host.list_guests.return_value = [guest]
         self.enterContext(mock.patch.object(libvirt_reader, 'is_running',
                                             return_value=True))

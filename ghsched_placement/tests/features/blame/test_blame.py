@@ -23,8 +23,9 @@ SERVER = 'server'
 
 
 def sample(number=0, server=10.0, load=0.8, busy=1.0, **rates):
-    return blame.Sample(60.0 * number, 1.0, {SERVER: server, **rates}, load,
-                        busy)
+    return blame.BlameSample(60.0 * number, 1.0, {SERVER: server, **rates},
+                             load,
+                             busy)
 
 
 def trial(change, before=100.0):
@@ -34,7 +35,7 @@ def trial(change, before=100.0):
 class OtherCauseTest(base.TestCase):
 
     def find(self, **fields):
-        return blame.find_non_memory_cause(SERVER, [blame.Sample(
+        return blame.find_non_memory_cause(SERVER, [blame.BlameSample(
             1.0, 1.0, {SERVER: 96.0}, **{'busy': 0.9, **fields})] * 3)
 
     def test_cause_of_waiting_server_is_what_it_waits_for(self):
@@ -60,12 +61,12 @@ class OtherCauseTest(base.TestCase):
         self.assertIsNone(self.find(reported_cpu=1.0))
 
     def test_cause_is_the_usual_one_and_not_that_of_one_sample(self):
-        samples = [sample(), sample(), blame.Sample(
+        samples = [sample(), sample(), blame.BlameSample(
             1.0, 1.0, {SERVER: 10.0}, busy=1.0, cpu_wait=0.9)]
         self.assertEqual(blame.NonMemoryCause.CPU_WAIT,
                          blame.find_non_memory_cause(SERVER, samples)[0])
-        samples += [blame.Sample(1.0, 1.0, {SERVER: 10.0}, busy=1.0,
-                                 cpu_wait=0.0)] * 2
+        samples += [blame.BlameSample(1.0, 1.0, {SERVER: 10.0}, busy=1.0,
+                                      cpu_wait=0.0)] * 2
         self.assertIsNone(blame.find_non_memory_cause(SERVER, samples))
 
 
@@ -78,7 +79,7 @@ class FigureTest(base.TestCase):
         self.assertIsNone(sample().compute_speed('other'))
 
     def test_figure_with_instructions_is_their_number(self):
-        self.assertEqual(7.0, blame.Sample(
+        self.assertEqual(7.0, blame.BlameSample(
             1.0, 1.0, {SERVER: 3.0}, work=7.0).compute_speed(SERVER))
 
     def test_instructions_are_not_compared_with_bandwidth(self):

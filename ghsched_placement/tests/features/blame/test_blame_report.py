@@ -26,12 +26,12 @@ NAMES = {'s': blame_report.GuestName('web', 'mine'),
          'a': blame_report.GuestName('noisy', 'other'),
          'b': blame_report.GuestName('calm', 'mine')}
 EFFECT = blame_trials.Effect(0.42, 0.3, 0.55, 4)
-SAMPLE = blame.Sample(1.0, 1.0, {'s': 5e9, 'a': 4e10}, 0.8, 0.9, 0.01)
+SAMPLE = blame.BlameSample(1.0, 1.0, {'s': 5e9, 'a': 4e10}, 0.8, 0.9, 0.01)
 
 
 def report(kind=blame.VerdictKind.GUEST, prove=True, **verdict):
-    found = blame.Evidence(
-        blame.Verdict(kind, **verdict), (
+    found = blame.BlameEvidence(
+        blame.BlameVerdict(kind, **verdict), (
             blame.Suspect('a', 0.75, 0.5, -0.8, 12, 0.6,
                           EFFECT if prove else None, miss_share=0.6),
             blame.Suspect('b', 0.2, untried='it may not'),
@@ -81,8 +81,9 @@ class ReportTest(base.TestCase):
         self.assertEqual('(the host)', rows[2][0])
 
     def test_effect_of_unbounded_interval_is_null(self):
-        found = blame.Evidence(blame.Verdict(blame.VerdictKind.NOBODY), (
-            blame.Suspect('a', 1.0, effect=blame_trials.measure_effect(
+        found = blame.BlameEvidence(
+            blame.BlameVerdict(blame.VerdictKind.NOBODY),
+            (blame.Suspect('a', 1.0, effect=blame_trials.measure_effect(
                 [blame_trials.Trial(1.0, 2.0, 1.0)])),))
         shown = blame_report.make_report('s', 'h', (), found, {}, True)
         self.assertNotIn('Infinity', json.dumps(shown))

@@ -20,7 +20,7 @@ from ghsched_placement.features.bursts import burst
 from ghsched_placement.tests import base
 
 WINDOW = 24
-LIMITS = burst.Limits(window=WINDOW, correlation=0.0, safety=1.0)
+LIMITS = burst.BurstLimits(window=WINDOW, correlation=0.0, safety=1.0)
 
 shares = st.lists(st.builds(
     burst.GuestBurst, st.integers(1, 100), st.floats(0, 150)), max_size=8)
@@ -127,8 +127,9 @@ class AllowedTest(base.TestCase):
     def test_more_caution_never_allows_more(self, found, pool, safety, most):
         assume(found.variance <= found.mean * (1 - found.mean))
         for limits, bolder in (
-                (burst.Limits(safety=safety), burst.Limits(safety=1)),
-                (burst.Limits(percentile=99.9), burst.Limits(
+                (burst.BurstLimits(safety=safety),
+                 burst.BurstLimits(safety=1)),
+                (burst.BurstLimits(percentile=99.9), burst.BurstLimits(
                     percentile=most))):
             chances = [burst.estimate_shortage_probability(found, promised,
                                                            pool, one)

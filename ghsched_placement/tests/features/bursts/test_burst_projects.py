@@ -25,7 +25,7 @@ from ghsched_placement.tests import base
 
 WINDOW = 24
 POOL = 60
-LIMITS = burst.Limits(window=WINDOW)
+LIMITS = burst.BurstLimits(window=WINDOW)
 
 shares = st.lists(st.builds(
     burst.GuestBurst, st.integers(1, 60), st.floats(0, 90),
@@ -161,13 +161,14 @@ class AllowedTest(base.TestCase):
             hour += later
             uses = burst_projects.add_period_by_project(uses, hour, row, 2)
         found = burst_projects.compute_limit_by_project_use(
-            uses, pool, burst.Limits(window=2, ratio=ratio))
+            uses, pool, burst.BurstLimits(window=2, ratio=ratio))
         self.assertTrue(pool <= found <= math.floor(pool * ratio))
 
     def test_guests_with_nothing_in_common_have_no_limit_by_project(self):
         self.assertEqual(3 * POOL,
                          burst_projects.compute_limit_by_project_use(
-                             steady(a=1), POOL, burst.Limits(correlation=0)))
+                             steady(a=1), POOL,
+                             burst.BurstLimits(correlation=0)))
 
     def test_projects_measured_for_less_than_a_window_promise_nothing(self):
         for hours, more in ((WINDOW - 2, False), (WINDOW, True)):
@@ -213,12 +214,12 @@ class AllowedTest(base.TestCase):
 
     def test_replicas_of_few_services_are_short_as_seldom_as_promised(self):
         for services in (1, 2, 3, 6):
-            found = [short(services, burst.Limits(), seed)
+            found = [short(services, burst.BurstLimits(), seed)
                      for seed in range(6)]
             self.assertLessEqual(sum(found) / len(found), .01, services)
             self.assertLessEqual(max(found), .05, services)
 
     def test_replicas_are_short_without_the_limit_by_project(self):
-        unlimited = burst.Limits(correlation=0)
+        unlimited = burst.BurstLimits(correlation=0)
         self.assertGreater(max(short(1, unlimited, seed)
                                for seed in range(4)), .05)

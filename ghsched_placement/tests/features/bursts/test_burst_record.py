@@ -21,10 +21,10 @@ from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import texts
 
-LIMITS = burst.Limits(window=2, correlation=0, safety=1)
+LIMITS = burst.BurstLimits(window=2, correlation=0, safety=1)
 
 hours = st.builds(
-    burst.Hour, *[st.integers(0, 10 ** 6)] * 3,
+    burst.BurstHour, *[st.integers(0, 10 ** 6)] * 3,
     *[st.floats(0, 10 ** 6)] * 4, *[st.integers(0, 10 ** 6)] * 2)
 uses = st.builds(
     burst_projects.BurstUseByProject, *[st.integers(0, 10 ** 6)] * 2,
@@ -47,7 +47,7 @@ BEFORE = """{"version": 1, "nodes": {"1": {"hours": [{"number": 7,
 
 
 def quiet(promised=40, used=4.0, pool=40):
-    return burst_record.Period([burst.GuestBurst(promised, used)], pool)
+    return burst_record.BurstPeriod([burst.GuestBurst(promised, used)], pool)
 
 
 class RecordTest(base.TestCase):
@@ -118,7 +118,7 @@ class RecordTest(base.TestCase):
         record = burst_record.add_period_to_record(
             burst_record.Record(), 1, quiet(), LIMITS)
         silent = burst_record.add_period_to_record(
-            record, 1, burst_record.Period(None, 40), LIMITS)
+            record, 1, burst_record.BurstPeriod(None, 40), LIMITS)
         self.assertEqual(record, silent)
 
     def test_a_smaller_pool_is_offered_at_once(self):

@@ -35,16 +35,16 @@ def subsets(values):
 @st.composite
 def trees(draw):
     nodes = draw(st.integers(0, 3))
-    found = [retire.Provider(ROOT, 'host', '',
-                             draw(subsets([*OURS, 'PCPU', 'VCPU'])),
-                             draw(subsets(TRAITS)))]
+    found = [retire.RetiredProvider(ROOT, 'host', '',
+                                    draw(subsets([*OURS, 'PCPU', 'VCPU'])),
+                                    draw(subsets(TRAITS)))]
     for number in range(nodes):
         uuid = f'node{number}'
-        found.append(retire.Provider(
+        found.append(retire.RetiredProvider(
             uuid, uuid, ROOT, draw(subsets([*OURS, 'MEMORY_MB'])),
             draw(subsets(TRAITS)) | {names.NUMA_NODE_TRAIT}))
-        found += [retire.Provider(f'{uuid}_pf{pf}', 'pf', uuid,
-                                  frozenset({'CUSTOM_PCI'}))
+        found += [retire.RetiredProvider(f'{uuid}_pf{pf}', 'pf', uuid,
+                                         frozenset({'CUSTOM_PCI'}))
                   for pf in range(draw(st.integers(0, 2)))]
     return found
 
@@ -66,8 +66,8 @@ def after(providers, steps):
             classes -= set(step.value)
         else:
             traits -= set(step.value)
-        found[old.uuid] = retire.Provider(old.uuid, old.name, parent,
-                                          classes, traits)
+        found[old.uuid] = retire.RetiredProvider(old.uuid, old.name, parent,
+                                                 classes, traits)
     return list(found.values())
 
 
@@ -102,7 +102,7 @@ class StepsTest(base.TestCase):
             sorted(map(repr, after(some, retire.plan_retirement(some)))))
 
     def test_each_step_says_what_it_does(self):
-        node = retire.Provider('u', 'h_NUMA0', ROOT)
+        node = retire.RetiredProvider('u', 'h_NUMA0', ROOT)
         for kind, value, text in (
                 ('move', (ROOT,), 'move h_NUMA0 below the compute node'),
                 ('class', ('X',), 'remove the inventory X of h_NUMA0'),

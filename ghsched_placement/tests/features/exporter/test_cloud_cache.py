@@ -32,7 +32,8 @@ class CloudCacheTestCase(base.TestCase):
         self.client = cloud_cache.CloudClient(
             cloud_cache.ReadOnlyConnection(self.cloud.connection), workers=1)
         self.cache = cloud_cache.CloudCache(
-            self.client, cloud_cache.Settings(watched), lambda: self.now)
+            self.client, cloud_cache.CloudCacheSettings(watched),
+            lambda: self.now)
 
     def refresh(self, seconds=0):
         self.now += seconds

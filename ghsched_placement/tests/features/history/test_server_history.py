@@ -38,7 +38,7 @@ class HistoryTest(base.TestCase):
 
     def test_minutes_of_a_server_are_rows_in_order_of_time(self):
         history = usage_history.add_period_to_history(
-            usage_history.History(), usage_history.Period(
+            usage_history.History(), usage_history.UsagePeriod(
                 BEGIN, BEGIN + 90,
                 {UsageKey('u1', 1): 2e9, UsageKey('u1', 0): 1e9,
                  UsageKey('u2', 0): 5e9}, {}, {0: 10e9}))
@@ -52,7 +52,7 @@ class HistoryTest(base.TestCase):
 
     def test_server_without_a_history_is_refused_with_the_reason(self):
         for diagnostics in ({}, {usage_history.KEY: 'x'}):
-            error = self.assertRaises(osc_base.Refused, self.show,
+            error = self.assertRaises(osc_base.CommandRefused, self.show,
                                       diagnostics)
             self.assertIn('no host reports the bandwidth of web', str(error))
 

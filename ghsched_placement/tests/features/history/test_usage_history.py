@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.history.usage_history import History
 from ghsched_placement.features.history.usage_history import Minute
-from ghsched_placement.features.history.usage_history import Period
 from ghsched_placement.features.history.usage_history import UsageKey
+from ghsched_placement.features.history.usage_history import UsagePeriod
 from ghsched_placement.tests import base
 
 #: 1 November 2026, 00:00 UTC.
@@ -43,7 +43,7 @@ def record(periods, begin=BEGIN):
     for seconds, pause, rates in periods:
         now += pause
         history = usage_history.add_period_to_history(
-            history, Period(now, now + seconds, rates))
+            history, UsagePeriod(now, now + seconds, rates))
         now += seconds
     return history, now
 
@@ -96,7 +96,8 @@ class RecordTest(base.TestCase):
         for step, length, rate in periods:
             end = max(0.0, end + step)
             history = usage_history.add_period_to_history(
-                history, Period(max(0.0, end - length), end, {KEYS[0]: rate}))
+                history,
+                UsagePeriod(max(0.0, end - length), end, {KEYS[0]: rate}))
             for minutes in history.minutes.values():
                 numbers = [one.number for one in minutes]
                 self.assertEqual(sorted(set(numbers)), numbers)
@@ -112,7 +113,7 @@ class RecordTest(base.TestCase):
         for minute in range(40):
             now = BEGIN + 60 * minute
             chosen = keys if minute < 39 else keys[1500:]
-            history = usage_history.add_period_to_history(history, Period(
+            history = usage_history.add_period_to_history(history, UsagePeriod(
                 now, now + 59.99, dict.fromkeys(chosen, 999_999_999_999.0),
                 {key.server: '\U0001f600' * 200 for key in chosen}))
             self.assertLessEqual(sum(map(len, history.minutes.values())),
@@ -129,7 +130,7 @@ class RecordTest(base.TestCase):
         later = now + 60 * usage_history.MINUTES_KEPT
         history = usage_history.add_period_to_history(
             History(history.minutes, {'a': 'web'}),
-            Period(later, later + 60, {KEYS[2]: 1}, {'b': 'db'}))
+            UsagePeriod(later, later + 60, {KEYS[2]: 1}, {'b': 'db'}))
         self.assertEqual({KEYS[2]}, set(history.minutes))
         self.assertEqual({'b': 'db'}, history.names)
 

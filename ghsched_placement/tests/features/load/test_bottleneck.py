@@ -17,23 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.features.load import bottleneck
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.tests import base
 
 LIMITS = bottleneck.make_bottleneck_limits({})
 FIGURES = st.none() | st.floats(0, 10)
-NODES = st.builds(HostNode, st.just(0), cpu_load=FIGURES, cpu_wait=FIGURES,
+NODES = st.builds(HostNodeLoad, st.just(0), cpu_load=FIGURES, cpu_wait=FIGURES,
                   memory_load=FIGURES, memory_wait=FIGURES, io_load=FIGURES,
                   io_wait=FIGURES)
 
 
 def _load(node):
-    return Load(0.0, 60.0, (node,))
+    return HostLoad(0.0, 60.0, (node,))
 
 
 def _cpu(value, before=None):
-    return bottleneck.mark_bottlenecks(_load(HostNode(0, cpu_load=value)),
+    return bottleneck.mark_bottlenecks(_load(HostNodeLoad(0, cpu_load=value)),
                                        before, LIMITS)
 
 
@@ -60,9 +60,10 @@ class NodeTest(base.TestCase):
     def test_waiting_ends_when_all_guests_have_left(self):
         def after(vcpus):
             waited = bottleneck.mark_bottlenecks(
-                _load(HostNode(0, vcpus=2, cpu_wait=0.5)), None, LIMITS)
-            return bottleneck.mark_bottlenecks(_load(
-                HostNode(0, vcpus=vcpus)), waited, LIMITS).nodes[0].bottlenecks
+                _load(HostNodeLoad(0, vcpus=2, cpu_wait=0.5)), None, LIMITS)
+            return bottleneck.mark_bottlenecks(
+                _load(HostNodeLoad(0, vcpus=vcpus)), waited,
+                LIMITS).nodes[0].bottlenecks
         self.assertEqual((), after(0))
         # They are there, or may be, and their waiting is not known.
         self.assertEqual(('cpu_wait',), after(2))
@@ -70,13 +71,14 @@ class NodeTest(base.TestCase):
 
     def test_each_of_load_and_waiting_is_enough(self):
         for name in bottleneck.DEFAULTS:
-            node = dataclasses.replace(HostNode(0), **{name: 100.0})
+            node = dataclasses.replace(HostNodeLoad(0), **{name: 100.0})
             found = bottleneck.mark_bottlenecks(_load(node), None, LIMITS)
             self.assertEqual((name,), found.nodes[0].bottlenecks)
 
     def test_a_resource_can_be_left_out(self):
         limits = bottleneck.make_bottleneck_limits({'cpu_load': 0})
-        found = bottleneck.mark_bottlenecks(_load(HostNode(0, cpu_load=1.0)),
+        found = bottleneck.mark_bottlenecks(_load(HostNodeLoad(0,
+                                                               cpu_load=1.0)),
                                             None, limits)
         self.assertEqual((), found.nodes[0].bottlenecks)
 

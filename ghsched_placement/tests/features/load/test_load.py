@@ -24,21 +24,21 @@ from ghsched_placement.tests.fixtures import texts
 COUNTS = st.none() | st.integers(0, 2 ** 40)
 SHARES = st.none() | st.integers(0, 10 ** 9).map(lambda ten: ten / 10 ** 4)
 HOST_NODES = st.builds(
-    load.HostNode, node=st.integers(0, 64),
-    **{field.name: COUNTS for field in dataclasses.fields(load.HostNode)
+    load.HostNodeLoad, node=st.integers(0, 64),
+    **{field.name: COUNTS for field in dataclasses.fields(load.HostNodeLoad)
        if field.name in ('cpus', 'vcpus', 'memory', 'memory_free')},
-    **{field.name: SHARES for field in dataclasses.fields(load.HostNode)
+    **{field.name: SHARES for field in dataclasses.fields(load.HostNodeLoad)
        if field.type == float | None},
     bottlenecks=st.none() | st.lists(
         st.sampled_from(load.RESOURCES), unique=True).map(tuple))
 GUEST_NODES = st.builds(
-    load.GuestNode, guest=texts.printable(36), node=st.integers(0, 8),
+    load.GuestNodeLoad, guest=texts.printable(36), node=st.integers(0, 8),
     host_node=st.none() | st.integers(0, 64),
     vcpus=COUNTS, memory=COUNTS,
-    **{field.name: SHARES for field in dataclasses.fields(load.GuestNode)
+    **{field.name: SHARES for field in dataclasses.fields(load.GuestNodeLoad)
        if field.type == float | None})
 LOADS = st.builds(
-    load.Load, st.integers(0, 2 * 10 ** 10).map(lambda ten: ten / 10),
+    load.HostLoad, st.integers(0, 2 * 10 ** 10).map(lambda ten: ten / 10),
     st.integers(1, 10 ** 6).map(lambda thousand: thousand / 1000),
     st.lists(HOST_NODES, max_size=4).map(tuple),
     st.lists(GUEST_NODES, max_size=4).map(tuple))
@@ -94,8 +94,8 @@ class RecordTest(base.TestCase):
         load.from_stats({load.KEY: text})
 
     def test_unknown_is_left_out_and_not_zero(self):
-        node = load.HostNode(0, cpu_load=0.0)
-        text = load.to_json(load.Load(1.0, 60.0, (node,)))
+        node = load.HostNodeLoad(0, cpu_load=0.0)
+        text = load.to_json(load.HostLoad(1.0, 60.0, (node,)))
         self.assertIn('"cpu_load":0.0', text)
         self.assertNotIn('cpu_wait', text)
         self.assertEqual({'cpu_load': 0.0},

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.features.load import bottleneck
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.features.load import node_choice
 from ghsched_placement.features.load.node_choice import ClaimedResources
 from ghsched_placement.query.candidates import combine_node_costs
@@ -28,7 +28,7 @@ SHARES = st.none() | st.floats(0, 1)
 
 def _costs(*nodes, taken=(0, 0), pack=False):
     return node_choice.compute_load_costs(
-        Load(0.0, 60.0, nodes),
+        HostLoad(0.0, 60.0, nodes),
         {node.node: ClaimedResources(vcpus, 8)
          for node, vcpus in zip(nodes, taken, strict=True)}, LIMITS, pack)
 
@@ -41,31 +41,32 @@ class ChoiceTest(base.TestCase):
 
     def test_an_idle_node_is_better_than_a_busy_one(self):
         self.assertEqual(1, self._best(
-            HostNode(0, vcpus=0, cpu_load=0.8),
-            HostNode(1, vcpus=0, cpu_load=0.1)))
+            HostNodeLoad(0, vcpus=0, cpu_load=0.8),
+            HostNodeLoad(1, vcpus=0, cpu_load=0.1)))
 
     def test_a_bottleneck_is_worse_whatever_its_load_is_now(self):
         self.assertEqual(1, self._best(
-            HostNode(0, cpu_load=0.1, bottlenecks=('cpu_load',)),
-            HostNode(1, cpu_load=0.8, bottlenecks=())))
+            HostNodeLoad(0, cpu_load=0.1, bottlenecks=('cpu_load',)),
+            HostNodeLoad(1, cpu_load=0.8, bottlenecks=())))
 
     def test_the_nearest_figure_counts(self):
         self.assertEqual(0, self._best(
-            HostNode(0, cpu_load=0.5, memory_load=0.1),
-            HostNode(1, cpu_load=0.1, memory_load=0.7)))
+            HostNodeLoad(0, cpu_load=0.5, memory_load=0.1),
+            HostNodeLoad(1, cpu_load=0.1, memory_load=0.7)))
 
     def test_nodes_that_are_alike_take_turns(self):
-        nodes = (HostNode(0, vcpus=2, cpu_load=0.021),
-                 HostNode(1, vcpus=0, cpu_load=0.004))
+        nodes = (HostNodeLoad(0, vcpus=2, cpu_load=0.021),
+                 HostNodeLoad(1, vcpus=0, cpu_load=0.004))
         self.assertEqual(1, self._best(*nodes, taken=(2, 0)))
         self.assertEqual(0, self._best(*nodes, taken=(2, 0), pack=True))
 
     def test_values_known_of_one_only_are_not_compared(self):
-        self.assertEqual({}, _costs(HostNode(0, cpu_load=0.9), HostNode(1)))
+        self.assertEqual({}, _costs(HostNodeLoad(0, cpu_load=0.9),
+                                    HostNodeLoad(1)))
 
     def test_guests_that_start_at_once_do_not_all_go_to_one_node(self):
-        nodes = (HostNode(0, vcpus=4, cpu_load=0.5),
-                 HostNode(1, vcpus=0, cpu_load=0.0))
+        nodes = (HostNodeLoad(0, vcpus=4, cpu_load=0.5),
+                 HostNodeLoad(1, vcpus=0, cpu_load=0.0))
         taken, chosen = [4, 0], []
         for _guest in range(4):
             node = self._best(*nodes, taken=taken)
@@ -82,8 +83,8 @@ class ChoiceTest(base.TestCase):
 
     @given(SHARES, SHARES, SHARES, SHARES)
     def test_costs_compare_with_each_other(self, one, two, three, four):
-        found = _costs(HostNode(0, cpu_load=one, io_load=two),
-                       HostNode(1, cpu_load=three, io_load=four))
+        found = _costs(HostNodeLoad(0, cpu_load=one, io_load=two),
+                       HostNodeLoad(1, cpu_load=three, io_load=four))
         if found:
             self.assertEqual(len(found[0]), len(found[1]))
             known = one is not None and three is not None
@@ -93,6 +94,6 @@ class ChoiceTest(base.TestCase):
 
     @given(st.floats(0, 0.85), st.floats(0, 0.85))
     def test_less_load_never_costs_more(self, one, two):
-        found = _costs(HostNode(0, vcpus=0, cpu_load=min(one, two)),
-                       HostNode(1, vcpus=0, cpu_load=max(one, two)))
+        found = _costs(HostNodeLoad(0, vcpus=0, cpu_load=min(one, two)),
+                       HostNodeLoad(1, vcpus=0, cpu_load=max(one, two)))
         self.assertLessEqual(found[0], found[1])

@@ -21,7 +21,7 @@ from ghsched_placement.tests import base
 
 
 def measure(when, busy=0.5, **values):
-    return load.Load(when, 60., (load.HostNode(
+    return load.HostLoad(when, 60., (load.HostNodeLoad(
         0, cpus=4, vcpus=2, memory=8, cpu_load=busy, bottlenecks=(),
         **values),))
 

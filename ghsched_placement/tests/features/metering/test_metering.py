@@ -25,8 +25,8 @@ import fixtures
 
 from ghsched_placement.features.metering import metering
 from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.features.service_level.service_level import LevelPeriod
 from ghsched_placement.features.service_level.service_level import Owner
-from ghsched_placement.features.service_level.service_level import Period
 from ghsched_placement.tests import base
 
 METERS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'ceilometer'
@@ -34,13 +34,13 @@ METERS = Path(__file__).parents[4] / 'etc' / 'ghsched' / 'ceilometer'
 #: Two nodes of a server, one of another, and one whose use is unknown.
 PERIODS = {
     LevelKey('u1', 0): (Owner('web', 'p1', 'f'),
-                        Period(allocated=30, got=12.5)),
+                        LevelPeriod(allocated=30, got=12.5)),
     LevelKey('u1', 1): (Owner('web', 'p1', 'f'),
-                        Period(allocated=20, got=1.0)),
+                        LevelPeriod(allocated=20, got=1.0)),
     LevelKey('u2', 0): (Owner('db', 'p2', 'g'),
-                        Period(allocated=None, got=7.0)),
+                        LevelPeriod(allocated=None, got=7.0)),
     LevelKey('u3', 1): (Owner('log', 'p2', 'g'),
-                        Period(allocated=10, got=None))}
+                        LevelPeriod(allocated=10, got=None))}
 
 #: (name, server, project, value), by the definition of PERIODS.
 SAMPLES = [

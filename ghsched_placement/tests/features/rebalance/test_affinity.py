@@ -20,7 +20,7 @@ from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance.affinity import Member
 from ghsched_placement.tests import base
 
-SETTINGS = affinity.Settings(half_life=60, least=1, delay=120)
+SETTINGS = affinity.AffinitySettings(half_life=60, least=1, delay=120)
 _NAMES = 'abcdefgh'
 _LOADS = st.integers(0, 64).map(lambda eighths: eighths / 8)
 
@@ -64,7 +64,7 @@ class TiesTest(base.TestCase):
     @given(st.floats(1, 1e12), st.floats(0.1, 600), st.floats(0.1, 600))
     def test_decay_does_not_depend_on_how_often_one_looks(
             self, strength, first, second):
-        settings = affinity.Settings(half_life=60, least=0, delay=1)
+        settings = affinity.AffinitySettings(half_life=60, least=0, delay=1)
         before = affinity.TrafficAverages(
             0, {('a', 'b'): affinity.PairTraffic(strength, 0)})
         once = affinity.update_traffic_averages(before, {}, first + second,

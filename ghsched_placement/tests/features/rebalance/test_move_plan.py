@@ -128,7 +128,7 @@ class RulesTest(base.TestCase):
 
     @given(clouds())
     def test_every_move_is_allowed_and_pays(self, cloud):
-        state = move_plan.State(cloud, SETTINGS)
+        state = move_plan.CloudState(cloud, SETTINGS)
         for moves in steps(POLICY.plan(cloud, SETTINGS)):
             before = crowded(state)
             was = {origin: (state.get_relative_load(origin),
@@ -228,7 +228,7 @@ class RulesTest(base.TestCase):
             moves = POLICY.plan(cloud, settings)
             if not moves:
                 return
-            state = move_plan.State(cloud, settings)
+            state = move_plan.CloudState(cloud, settings)
             for move in moves:
                 state.apply_move(move)
                 self.assertNotIn((move.guest, move.destination), left)
@@ -273,7 +273,7 @@ class DecisionTest(base.TestCase):
                  self.node(B1, 16)]
         move, = POLICY.plan(made(nodes, [dense]), SETTINGS)
         self.assertEqual(((A0, B1), (A1, B0)), move.ways)
-        state = move_plan.State(made(nodes, [dense]), SETTINGS)
+        state = move_plan.CloudState(made(nodes, [dense]), SETTINGS)
         state.apply_move(move)
         self.assertEqual([B1, B0],
                          [one.spot for one in state.guests['d'].nodes])
@@ -321,7 +321,7 @@ class DecisionTest(base.TestCase):
         guests = [Guest(f'{number:03}', spot, 2, memory=1024)
                   for number, spot in enumerate([A0, A1, B0, B1] * 40)]
         cloud = made([self.node(spot) for spot in (A0, A1, B0, B1)], guests)
-        pressure, compared = move_plan.State.get_relative_load, []
+        pressure, compared = move_plan.CloudState.get_relative_load, []
 
         def count_calls(state, *args):
             compared[-1] += 1
@@ -329,7 +329,7 @@ class DecisionTest(base.TestCase):
         for limit in (0, 100, 200):
             compared.append(0)
             with mock.patch.object(
-                    move_plan.State, 'get_relative_load', count_calls):
+                    move_plan.CloudState, 'get_relative_load', count_calls):
                 self.assertEqual(
                     (), affinity_policy.Affinity(limit).plan(cloud, SETTINGS))
         self.assertEqual([100, 100], [more - less for less, more

@@ -50,11 +50,11 @@ def server(uuid='u', nodes=(0,), **specs):
 
 def said(uuid='u', time=10.0, node=0, talks=None, **figures):
     """The diagnostics of a guest on a host with two nodes of 8 CPUs."""
-    record = load.Load(time, 60, tuple(
-        load.HostNode(number, cpus=8, memory_free=32768,
-                      cpu_load=0.9 if number == 0 else 0.0)
+    record = load.HostLoad(time, 60, tuple(
+        load.HostNodeLoad(number, cpus=8, memory_free=32768,
+                          cpu_load=0.9 if number == 0 else 0.0)
         for number in (0, 1)),
-        (load.GuestNode(uuid, 0, node, **{
+        (load.GuestNodeLoad(uuid, 0, node, **{
             'vcpus': 4, 'memory': 2048, 'cpu_load': 0.9, 'cpu_wait': 0.1,
             **figures}),))
     found = load.to_guest_diagnostics(record, uuid)
@@ -129,7 +129,7 @@ class NodeTest(base.TestCase):
 
     def make_node(self, *guests, **figures):
         return measured.make_rebalance_node(Spot('a', 0),
-                                            load.HostNode(0, **figures),
+                                            load.HostNodeLoad(0, **figures),
                                             guests, 30, True)
 
     def test_the_others_use_what_guests_do_not(self):
@@ -340,17 +340,17 @@ class CommandTest(base.TestCase):
     def test_nova_is_asked_to_migrate_to_a_service(self):
         cloud = Cloud(('u', {}, ''))
         self.assertEqual(
-            command.Outcome(),
+            command.MoveOutcome(),
             command.migrate_server_between_hosts(cloud, MOVE, 10, print))
         self.assertEqual([('u', 'b-service')], cloud.asked)
 
     def test_refusals_of_nova_are_repeated(self):
         cloud = Cloud(('u', {}, ''))
-        for kind, unchanged in ((osc_base.Refused, True),
+        for kind, unchanged in ((osc_base.CommandRefused, True),
                                 (exceptions.CommandError, False)):
             cloud.refused = kind('HTTP 4 or 5')
             self.assertEqual(
-                command.Outcome('HTTP 4 or 5', unchanged),
+                command.MoveOutcome('HTTP 4 or 5', unchanged),
                 command.migrate_server_between_hosts(cloud, MOVE, 10, print))
 
     def test_a_server_that_comes_back(self):
@@ -379,15 +379,15 @@ class CommandTest(base.TestCase):
     def test_inside_a_host_nova_api_moves_it(self):
         inside = move_plan.Move('u', Spot('a', 0), Spot('a', 1), '', 1, 1)
         cloud = mock.Mock()
-        self.assertEqual(command.Outcome(),
+        self.assertEqual(command.MoveOutcome(),
                          command.move_server_within_host(cloud, inside))
         cloud.post_server_action.assert_called_once_with(
             'u', {'move_nodes': {'0': 1}, 'dry_run': False})
         for error, unchanged in (
-                (osc_base.Refused('refused: pinned'), True),
+                (osc_base.CommandRefused('refused: pinned'), True),
                 (exceptions.CommandError('HTTP 500'), False)):
             cloud.post_server_action.side_effect = error
-            self.assertEqual(command.Outcome(str(error), unchanged),
+            self.assertEqual(command.MoveOutcome(str(error), unchanged),
                              command.move_server_within_host(cloud, inside))
 
 
@@ -403,7 +403,8 @@ class ApplyTestCase(base.TestCase):
         moves = plans[frozenset()]
         with mock.patch.object(
                 command, 'move_server_within_host',
-                lambda _client, move: outcomes.get(move.guest, command.Outcome(
+                lambda _client,
+                move: outcomes.get(move.guest, command.MoveOutcome(
                 ))):
             rows = list(applying._applied(
                 mock.Mock(), moves, {move.guest: {'name': move.guest}
@@ -424,8 +425,8 @@ class ApplyTest(ApplyTestCase):
         rows, status = self.apply(
             {frozenset(): every, frozenset('t'): every[1:],
              frozenset('tv'): [every[1], every[3]]},
-            {'t': command.Outcome('pinned', unchanged=True),
-             'v': command.Outcome('no room', unchanged=True)})
+            {'t': command.MoveOutcome('pinned', unchanged=True),
+             'v': command.MoveOutcome('no room', unchanged=True)})
         self.assertEqual([('t', 'nothing was changed: pinned'),
                           ('u', 'moved'),
                           ('v', 'nothing was changed: no room'),
@@ -437,7 +438,7 @@ class ApplyTest(ApplyTestCase):
         rows, _status = self.apply(
             {frozenset(): every, frozenset('t'): [
                 every[2], self.way('u', 1, 2), self.way('x')]},
-            {'t': command.Outcome('pinned', unchanged=True)})
+            {'t': command.MoveOutcome('pinned', unchanged=True)})
         self.assertEqual([('t', 'nothing was changed: pinned'),
                           ('u', 'left out, because t stays'),
                           ('v', 'moved')], rows)
@@ -445,7 +446,7 @@ class ApplyTest(ApplyTestCase):
     def test_failure_that_changed_something_ends_it(self):
         every = [self.way(guest) for guest in 'tu']
         rows, status = self.apply(
-            {frozenset(): every}, {'t': command.Outcome('between nodes')})
+            {frozenset(): every}, {'t': command.MoveOutcome('between nodes')})
         self.assertEqual([('t', 'between nodes')], rows)
         self.assertEqual(1, status)
 
@@ -468,7 +469,7 @@ class ApplyPairTest(ApplyTestCase):
 
         def migrate(_client, move, _timeout):
             asked.append((move.guest, move.destination.host))
-            return outcomes.get(move.guest, command.Outcome())
+            return outcomes.get(move.guest, command.MoveOutcome())
 
         with mock.patch.object(command, 'migrate_server_between_hosts',
                                migrate):
@@ -483,7 +484,7 @@ class ApplyPairTest(ApplyTestCase):
 
     def test_first_move_stays_made_when_the_second_is_refused(self):
         rows, status, asked = self.apply_pair(
-            {frozenset('t'): []}, t=command.Outcome('no', unchanged=True))
+            {frozenset('t'): []}, t=command.MoveOutcome('no', unchanged=True))
         self.assertEqual([('u', 'moved'), ('t', 'nothing was changed: no')],
                          rows)
         self.assertEqual((1, [('u', 'c'), ('t', 'b')]), (status, asked))

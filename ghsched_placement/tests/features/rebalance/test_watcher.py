@@ -25,7 +25,7 @@ from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance import move_plan
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import rebalance_for_flavor
-from ghsched_placement.features.refusals.refusal_record import Refused
+from ghsched_placement.features.refusals.refusal_record import RefusalCount
 from ghsched_placement.features.refusals import refusals
 from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -247,7 +247,7 @@ class RoomTest(StrategyTestCase):
             return self.execute(model, client, **parameters)
 
     def refused(self, share, count=1, last=9999.0):
-        return Refused(str(share), f'flavor {share}', count, last)
+        return RefusalCount(str(share), f'flavor {share}', count, last)
 
     def test_goal_and_strategy_are_found_by_watcher(self):
         goal = loading.DefaultGoalLoader().load(self.NAME)

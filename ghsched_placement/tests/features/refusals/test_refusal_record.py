@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_placement.features.refusals import refusal_record
-from ghsched_placement.features.refusals.refusal_record import Refused
+from ghsched_placement.features.refusals.refusal_record import RefusalCount
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import texts
 
 RECORDS = st.lists(st.builds(
-    Refused, texts.printable(5), texts.printable(5), st.integers(1, 99),
+    RefusalCount, texts.printable(5), texts.printable(5), st.integers(1, 99),
     st.floats(0, 1e9)), max_size=5, unique_by=lambda one: one.flavor)
 
 
@@ -32,8 +32,8 @@ class RecordTest(base.TestCase):
         for now, flavor in ((1.0, 'a'), (2.0, 'b'), (3.0, 'a')):
             record = refusal_record.add_refusal(record, flavor,
                                                 f'name {flavor}', now)
-        self.assertEqual((Refused('a', 'name a', 2, 3.0),
-                          Refused('b', 'name b', 1, 2.0)), record)
+        self.assertEqual((RefusalCount('a', 'name a', 2, 3.0),
+                          RefusalCount('b', 'name b', 1, 2.0)), record)
 
     def test_flavor_that_was_refused_first_is_dropped_beyond_the_limit(self):
         record = ()
@@ -47,12 +47,14 @@ class RecordTest(base.TestCase):
 
     def test_renamed_flavor_has_its_new_name(self):
         self.assertEqual(
-            (Refused('a', 'new', 3, 5.0),), refusal_record.merge_refusals(
-                [Refused('a', 'new', 1, 5.0)], [Refused('a', 'old', 2, 4.0)]))
+            (RefusalCount('a', 'new', 3, 5.0),), refusal_record.merge_refusals(
+                [RefusalCount('a', 'new', 1, 5.0)],
+                [RefusalCount('a', 'old', 2, 4.0)]))
 
     def test_recent_flavors_are_sorted_by_their_refusals(self):
-        record = (Refused('c', 'c', 1, 9.0), Refused('b', 'b', 7, 8.0),
-                  Refused('a', 'a', 9, 1.0))
+        record = (RefusalCount('c', 'c', 1, 9.0),
+                  RefusalCount('b', 'b', 7, 8.0),
+                  RefusalCount('a', 'a', 9, 1.0))
         self.assertEqual(['b', 'c'], [
             one.flavor
             for one in refusal_record.list_recent_refusals(record, 5.0)])

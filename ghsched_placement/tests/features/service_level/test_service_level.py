@@ -20,8 +20,8 @@ from ghsched_placement.features.service_level import service_level
 from ghsched_placement.features.service_level.service_level import (
     ShortageCause)
 from ghsched_placement.features.service_level.service_level import LevelKey
+from ghsched_placement.features.service_level.service_level import LevelPeriod
 from ghsched_placement.features.service_level.service_level import Owner
-from ghsched_placement.features.service_level.service_level import Period
 from ghsched_placement.tests import base
 
 #: 1 November 2026, 00:00 UTC.
@@ -30,14 +30,15 @@ DAY = 86400
 
 SHARE = st.one_of(st.none(), st.floats(0, 120))
 PERIODS = st.builds(
-    Period, st.floats(0, 100), st.floats(1, 100), SHARE, SHARE, SHARE, SHARE,
+    LevelPeriod, st.floats(0, 100), st.floats(1, 100), SHARE, SHARE, SHARE,
+    SHARE,
     st.one_of(st.none(), st.floats(0, 1)), st.booleans())
 
 
 def short(**figures):
     """Return the cause of a period in which a busy server got too little."""
     moved = figures.pop('moved', False)
-    return service_level.find_shortage_cause(Period(**{
+    return service_level.find_shortage_cause(LevelPeriod(**{
         'asked': 30, 'held': 30, 'got': 10, 'node_used': 50, 'busy': 1.0,
         **figures}), moved)
 
@@ -98,7 +99,7 @@ class DayTest(base.TestCase):
 
     def add(self, minute, key, figures):
         self.levels = service_level.add_period_to_levels(self.levels, {key: (
-            Owner('web', 'p', 'f'), Period(**{
+            Owner('web', 'p', 'f'), LevelPeriod(**{
                 'asked': 30, 'held': 30, 'got': 10, 'node_used': 50,
                 'busy': 1.0, **figures}))}, 60.0, BEGIN + 60 * minute - 1)
 
@@ -155,7 +156,7 @@ class BoundsTest(base.TestCase):
         levels = {}
         for hour in range(200):
             levels = service_level.add_period_to_levels(levels, {
-                LevelKey(name, 0): (Owner(), Period(got=1.0))
+                LevelKey(name, 0): (Owner(), LevelPeriod(got=1.0))
                 for name in ('a', f'b{hour}')}, 3600.0, BEGIN + 3600 * hour)
             self.assertLessEqual(len(levels), 10)
         self.assertEqual(service_level.HOURS_KEPT,

@@ -57,8 +57,8 @@ class OutputTest(base.TestCase):
 
     def test_text_has_the_table_and_the_verdict(self):
         shown = blame_report.make_report(
-            's', 'host_a', (0,), evidence.Evidence(
-                evidence.Verdict(evidence.VerdictKind.GUEST, 'x'),
+            's', 'host_a', (0,), evidence.BlameEvidence(
+                evidence.BlameVerdict(evidence.VerdictKind.GUEST, 'x'),
                 (evidence.Suspect('x', 1.0),)),
             {'x': blame_report.GuestName('noisy')}, False)
         text = blame.format_blame_report(shown)

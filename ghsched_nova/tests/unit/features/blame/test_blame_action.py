@@ -34,8 +34,8 @@ from ghsched_placement.features.blame import blame_report
 from ghsched_placement.tests import base
 
 REPORT = blame_report.make_report(
-    's', 'host_a', (0,), blame.Evidence(
-        blame.Verdict(blame.VerdictKind.GUEST, suspect='x'),
+    's', 'host_a', (0,), blame.BlameEvidence(
+        blame.BlameVerdict(blame.VerdictKind.GUEST, suspect='x'),
         (blame.Suspect('x', 0.5, untried='/sys/fs/resctrl/ghsched-x: busy'),)),
     {'s': blame_report.GuestName('web', 'project'),
      'x': blame_report.GuestName('noisy', 'other')}, True)

@@ -43,7 +43,7 @@ class RecordTest(base.TestCase):
         for number in range(40):
             self.reports.report(
                 60.0 * number, snapshot(a=100.0 + number),
-                {'load': load.Load(1.0, 60.0, (), (load.GuestNode(
+                {'load': load.HostLoad(1.0, 60.0, (), (load.GuestNodeLoad(
                     'a', 0, 0, 2, 1024, cpu_load=0.5),))})
         found = blame_record.read_bandwidth_record(self.path)
         self.assertEqual(blame_periods.PERIODS_KEPT, len(found))
@@ -72,7 +72,7 @@ class RecordTest(base.TestCase):
 class SampleTest(base.TestCase):
 
     def test_sample_is_of_the_nodes_of_the_server(self):
-        period = blame_periods.Period(
+        period = blame_periods.BlamePeriod(
             60.0, 60.0, {0: 100.0, 1: 50.0, 2: 900.0}, {0: 200.0, 1: 60.0},
             {('s', 0): 10.0, ('s', 1): 5.0, ('a', 1): 40.0, ('a', 2): 800.0},
             {'s': 0.7})
@@ -84,7 +84,7 @@ class SampleTest(base.TestCase):
 
     def test_busy_time_is_the_mean_of_all_vcpus(self):
         self.assertEqual({'a': 0.5}, blame_periods.compute_mean_vcpu_loads([
-            load.GuestNode('a', 0, 0, 1, cpu_load=0.8),
-            load.GuestNode('a', 1, 1, 3, cpu_load=0.4),
-            load.GuestNode('b', 0, 0, 1, cpu_load=0.8),
-            load.GuestNode('b', 1, 0, 1)]))
+            load.GuestNodeLoad('a', 0, 0, 1, cpu_load=0.8),
+            load.GuestNodeLoad('a', 1, 1, 3, cpu_load=0.4),
+            load.GuestNodeLoad('b', 0, 0, 1, cpu_load=0.8),
+            load.GuestNodeLoad('b', 1, 0, 1)]))

@@ -50,7 +50,7 @@ class Probe:
 
     def measure(self):
         slow = self.capped != self.culprit
-        return blame.Sample(
+        return blame.BlameSample(
             self.now, 1.0, {'me': 50.0 if slow else 100.0, 'bully': 300.0,
                             'decoy': 200.0}, 0.9, 1.0, cpu_wait=0.0)
 
@@ -92,7 +92,7 @@ class SessionTest(base.TestCase):
 
     def test_nobody_is_capped_for_a_server_that_waits_for_cpus(self):
         probe = Probe()
-        probe.measure = lambda: blame.Sample(
+        probe.measure = lambda: blame.BlameSample(
             probe.now, 1.0, {'me': 1.0, 'bully': 9.0}, 0.9, 1.0,
             cpu_wait=0.5)
         found = self.run_session(probe)
@@ -164,7 +164,7 @@ class SessionTest(base.TestCase):
     def test_proof_that_never_gets_clear_ends_in_time(self):
         probe = Probe()
         chance = random.Random(1)  # noqa: S311
-        probe.measure = lambda: blame.Sample(
+        probe.measure = lambda: blame.BlameSample(
             probe.now, 1.0, {'me': chance.uniform(80.0, 120.0),
                              'bully': 300.0}, 0.9, 1.0)
         self.assertNotEqual(blame.VerdictKind.GUEST,

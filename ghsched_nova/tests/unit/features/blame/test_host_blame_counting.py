@@ -98,7 +98,7 @@ class CountingTest(base.TestCase):
         self.answer.assert_not_called()
 
     def test_guests_are_sorted_by_their_bandwidth(self):
-        record = [evidence.Sample(1.0, 60.0, {
+        record = [evidence.BlameSample(1.0, 60.0, {
             one.uuid: float(number)
             for number, one in enumerate(self.others)})]
         self.assertEqual(

@@ -29,7 +29,7 @@ class BurstRiskTest(base.TestCase):
         return burst_use.make_burst_limits(options.ghsched)
 
     def test_default_is_the_medium_risk(self):
-        self.assertEqual(burst.Limits(24, 99.0, 0.3, 1.2, 3.0),
+        self.assertEqual(burst.BurstLimits(24, 99.0, 0.3, 1.2, 3.0),
                          self.limits(''))
         self.assertEqual(self.limits(''), self.limits('burst_risk = medium'))
 

@@ -26,12 +26,12 @@ class BurstMetricsTest(base.TestCase):
 
     def scrape(self, path):
         registry = prometheus_client.CollectorRegistry()
-        registry.register(burst_metrics.Collector(path))
+        registry.register(burst_metrics.BurstCollector(path))
         return registry
 
     def test_values_of_the_file_for_each_node(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'bursts.json')
-        hours = tuple(burst.Hour(number, periods=60, over=2, short=1)
+        hours = tuple(burst.BurstHour(number, periods=60, over=2, short=1)
                       for number in (7, 8))
         path.write_text(burst_record.to_json({
             1: burst_record.Record(

@@ -28,7 +28,7 @@ from ghsched_placement.features.bursts import burst
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 
-OK = rates.State.OK
+OK = rates.RateState.OK
 CAPACITY = observing.CAPACITY
 
 guest = observing.burst_guest
@@ -101,8 +101,9 @@ class BurstUseTest(base.TestCase):
     def test_diagnostics_show_the_bursts_of_each_node_with_a_pool(self):
         use = self.use()
         self.day(use)
-        report = diagnostics.to_diagnostics(diagnostics.Report(host=(
-            diagnostics.HostNode(0, 5, CAPACITY), diagnostics.HostNode(1))))
+        report = diagnostics.to_diagnostics(diagnostics.GuestReport(host=(
+            diagnostics.HostNodeReport(0, 5, CAPACITY),
+            diagnostics.HostNodeReport(1))))
         shown = diagnostics.from_diagnostics(
             report | use.make_diagnostics(None, report))
         self.assertEqual(

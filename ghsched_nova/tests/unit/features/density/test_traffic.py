@@ -21,14 +21,14 @@ from ghsched_placement.features.density import queueing
 from ghsched_placement.features.density import shipped
 from ghsched_placement.features.density import traffic
 from ghsched_placement.features.density.traffic import BandwidthControl
-from ghsched_placement.features.density.traffic import Flow
+from ghsched_placement.features.density.traffic import MemoryFlow
 from ghsched_placement.tests import base
 
 MACHINE = figures.machine()
 NEAR = 1e-3
 
 one_flow = st.builds(
-    Flow, group=st.sampled_from('abc'), origin=st.integers(0, 3),
+    MemoryFlow, group=st.sampled_from('abc'), origin=st.integers(0, 3),
     memory=st.integers(0, 3), demand=st.integers(0, 90000))
 flows = st.lists(one_flow, max_size=8)
 one_control = st.builds(
@@ -73,7 +73,7 @@ class PropertyTest(base.TestCase):
 
     @given(flows, controls)
     def test_local_guarantees_are_kept(self, asked, held):
-        local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
+        local = [MemoryFlow(flow.group, flow.memory, flow.memory, flow.demand)
                  for flow in asked]
         wanted, got = Counter(), Counter()
         for outcome in traffic.compute_flow_outcomes(MACHINE, local,
@@ -89,13 +89,13 @@ class PropertyTest(base.TestCase):
     @given(flows, controls, st.integers(0, 90000))
     def test_more_local_traffic_of_others_never_helps(self, asked, held,
                                                       more):
-        local = [Flow(flow.group, flow.memory, flow.memory, flow.demand)
+        local = [MemoryFlow(flow.group, flow.memory, flow.memory, flow.demand)
                  for flow in asked]
-        mine = Flow('mine', 0, 0, 50000)
+        mine = MemoryFlow('mine', 0, 0, 50000)
         before = traffic.compute_flow_outcomes(
             MACHINE, [mine, *local], held).outcomes[0]
         after = traffic.compute_flow_outcomes(
-            MACHINE, [mine, *local, Flow('other', 0, 0, more)],
+            MACHINE, [mine, *local, MemoryFlow('other', 0, 0, more)],
             held).outcomes[0]
         self.assertLessEqual(after.achieved, before.achieved + NEAR)
         self.assertGreaterEqual(after.latency, before.latency - NEAR)
@@ -134,35 +134,38 @@ class SolveTest(base.TestCase):
             (group, 0): control for group, control in held.items()})
 
     def test_an_idle_machine_costs_the_distance_alone(self):
-        load = self.solve(Flow('a', 0, 0, 0), Flow('a', 0, 1, 0),
-                          Flow('a', 0, 2, 0))
+        load = self.solve(MemoryFlow('a', 0, 0, 0), MemoryFlow('a', 0, 1, 0),
+                          MemoryFlow('a', 0, 2, 0))
         self.assertEqual([1.0, 1.3, 1.45],
                          [one.latency for one in load.outcomes])
 
     def test_remote_traffic_takes_both_nodes_and_the_link(self):
-        load = self.solve(Flow('a', 0, 2, 18000))
+        load = self.solve(MemoryFlow('a', 0, 2, 18000))
         self.assertEqual({0: 0.18, 1: 0.0, 2: 0.18, 3: 0.0}, load.nodes)
         self.assertEqual({('far', 0, 1): 0.5}, load.links)
         self.assertAlmostEqual(1.45 + 1.0 + 2 * 0.18 / 0.82,
                                load.outcomes[0].latency)
 
     def test_the_nodes_of_a_socket_share_its_links(self):
-        load = self.solve(Flow('a', 0, 2, 36000), Flow('b', 1, 3, 36000))
+        load = self.solve(MemoryFlow('a', 0, 2, 36000),
+                          MemoryFlow('b', 1, 3, 36000))
         self.assertEqual([18000.0, 18000.0],
                          [one.achieved for one in load.outcomes])
 
     def test_traffic_held_back_by_a_link_is_free_at_the_memory(self):
-        load = self.solve(Flow('a', 2, 0, 360000), Flow('b', 0, 0, 60000))
+        load = self.solve(MemoryFlow('a', 2, 0, 360000),
+                          MemoryFlow('b', 0, 0, 60000))
         self.assertAlmostEqual(60000.0, load.outcomes[1].achieved)
 
     def test_a_group_held_back_waits_for_its_turn(self):
-        load = self.solve(Flow('a', 0, 0, 40000),
+        load = self.solve(MemoryFlow('a', 0, 0, 40000),
                           a=BandwidthControl(maximum=10))
         self.assertAlmostEqual(10000.0, load.outcomes[0].achieved)
         self.assertGreater(load.outcomes[0].latency, 4)
 
     def test_one_that_gets_nothing_waits_longest(self):
-        starved, noise = Flow('a', 0, 0, 20000), Flow('n', 0, 0, 400000)
+        starved, noise = MemoryFlow('a', 0, 0, 20000), MemoryFlow('n', 0, 0,
+                                                                  400000)
         first = BandwidthControl(priority=7)
         nothing, little = (
             self.solve(starved, noise, n=first,
@@ -172,7 +175,8 @@ class SolveTest(base.TestCase):
         self.assertGreater(nothing.latency, little.latency)
 
     def test_a_guarantee_helps_the_victim_of_a_noisy_group(self):
-        victim, noise = Flow('v', 0, 0, 20000), Flow('n', 0, 0, 400000)
+        victim, noise = MemoryFlow('v', 0, 0, 20000), MemoryFlow('n', 0, 0,
+                                                                 400000)
         before = self.solve(victim, noise).outcomes[0]
         after = self.solve(victim, noise,
                            v=BandwidthControl(minimum=30)).outcomes[0]
@@ -184,13 +188,13 @@ class SolveTest(base.TestCase):
         machine = replace(MACHINE,
                           curve=shipped.load_shipped_curve('mess-graviton3'))
         load = traffic.compute_flow_outcomes(machine,
-                                             [Flow('a', 0, 0, 400000)])
+                                             [MemoryFlow('a', 0, 0, 400000)])
         self.assertAlmostEqual(0.828 * machine['capacity_mb'],
                                load.outcomes[0].achieved)
         self.assertAlmostEqual(0.828, load.nodes[0])
 
     def test_enforcement_of_the_machine_counts(self):
-        asked = Flow('a', 0, 0, 20000), Flow('n', 0, 0, 400000)
+        asked = MemoryFlow('a', 0, 0, 20000), MemoryFlow('n', 0, 0, 400000)
         cap = {('n', 0): BandwidthControl(maximum=50)}
 
         def latency(held, **values):

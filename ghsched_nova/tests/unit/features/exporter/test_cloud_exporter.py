@@ -42,7 +42,8 @@ class CloudExporterTest(base.TestCase):
 
     def scrape(self, reader, name):
         registry = prometheus_client.CollectorRegistry()
-        registry.register(cloud_metrics.Collector(reader.get_cloud_reading))
+        registry.register(
+            cloud_metrics.CloudCollector(reader.get_cloud_reading))
         return registry.get_sample_value(f'ghsched_cloud_{name}')
 
     def test_failed_refresh_is_logged_and_counted_and_keeps_the_state(self):
@@ -98,7 +99,8 @@ class CloudExporterTest(base.TestCase):
         reader.refresh_cloud()
         asked = dict(self.cloud.asked)
         registry = prometheus_client.CollectorRegistry()
-        registry.register(cloud_metrics.Collector(reader.get_cloud_reading))
+        registry.register(
+            cloud_metrics.CloudCollector(reader.get_cloud_reading))
         text = prometheus_client.generate_latest(registry).decode()
         self.assertIn('ghsched_cloud_flavor_least_guests{flavor="big"} 3.0',
                       text)

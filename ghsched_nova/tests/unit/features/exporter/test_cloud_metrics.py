@@ -19,7 +19,7 @@ from ghsched_placement.fit import flavor_capacity
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 
-CLOUD = cloud_figures.Cloud(
+CLOUD = cloud_figures.CloudFigures(
     (clouds.host(clouds.node(0, used=30), clouds.node(1)),
      clouds.host(clouds.node(0, name='b', used=100), name='b')),
     frozenset({'b'}),
@@ -30,7 +30,7 @@ class CollectorTest(base.TestCase):
 
     def scrape(self, reading):
         self.registry = prometheus_client.CollectorRegistry()
-        self.registry.register(cloud_metrics.Collector(lambda: reading))
+        self.registry.register(cloud_metrics.CloudCollector(lambda: reading))
 
     def value(self, name, **labels):
         return self.registry.get_sample_value(f'ghsched_cloud_{name}', labels)
@@ -60,7 +60,7 @@ class CollectorTest(base.TestCase):
             self.assertEqual(expected, self.value(name, **labels), name)
 
     def test_cloud_that_was_never_read_has_no_age(self):
-        self.scrape(cloud_metrics.CloudReading(cloud_figures.Cloud()))
+        self.scrape(cloud_metrics.CloudReading(cloud_figures.CloudFigures()))
         self.assertIsNone(self.value('age_seconds'))
         self.assertEqual(0, self.value('errors_total'))
 

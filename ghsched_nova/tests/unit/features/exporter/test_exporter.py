@@ -266,7 +266,7 @@ class ScrapeTest(exporter_case.ExporterTestCase):
             'domain="0x0000" bus="0x18" slot="0x00" function="0x2"/>'
             '</source></hostdev></devices></domain>')
         source = dataclasses.replace(self.source, proc=proc)
-        samples = [sample for family in metrics.Collector(source).collect()
+        samples = [sample for family in metrics.HostCollector(source).collect()
                    for sample in family.samples
                    if sample.name == 'ghsched_guest_vfio_interrupts_total']
         self.assertEqual([6], [sample.value for sample in samples])
@@ -285,7 +285,7 @@ class ScrapeTest(exporter_case.ExporterTestCase):
                     if _namespace == guest_reader.NOVA else None))
             self.assertEqual(expected, [
                 sample.value
-                for family in metrics.Collector(self.source).collect()
+                for family in metrics.HostCollector(self.source).collect()
                 for sample in family.samples
                 if sample.name == 'ghsched_guest_irq_bypass_required'])
 
@@ -506,7 +506,7 @@ class DashboardTest(exporter_case.ExporterTestCase):
             source = top_source.HostReader(host.reader, guest_reader.Libvirt(
                 'test:///', pylibvirt.Module(pylibvirt.Domain(
                     7, pylibvirt.ELEMENT))))
-            for family in metrics.Collector(source).collect():
+            for family in metrics.HostCollector(source).collect():
                 found |= {sample.name for sample in family.samples}
         return found
 

@@ -38,7 +38,7 @@ class RepairsTest(base.TestCase):
 
     def scraped(self):
         found = prometheus_client.CollectorRegistry()
-        found.register(repair_metrics.Collector(self.path))
+        found.register(repair_metrics.RepairCollector(self.path))
         return {sample.labels['kind']: sample.value
                 for metric in found.collect() for sample in metric.samples
                 if sample.name == 'ghsched_repairs_total'}

@@ -35,7 +35,7 @@ LIMITS = effective_limits.EffectiveLimits(30, 60, True, 2)
 
 def usage(**by_node):
     return view.GuestUsage(view.MonitoredGuest('one'), (), tuple(
-        view.GuestNode((int(node[1:]),), None, limits, UNKNOWN)
+        view.GuestNodeBandwidth((int(node[1:]),), None, limits, UNKNOWN)
         for node, limits in by_node.items()), UNKNOWN)
 
 

@@ -32,7 +32,7 @@ class PressureMetricsTest(base.TestCase):
         os.utime(path, (1000, 1000))
         for now, expected in ((1060.0, [7, 3, 1]), (2000.0, [None] * 3)):
             registry = prometheus_client.CollectorRegistry()
-            registry.register(pressure_metrics.Collector(
+            registry.register(pressure_metrics.PressureCollector(
                 path, functools.partial(float, now)))
             self.assertEqual(expected, [registry.get_sample_value(
                 'ghsched_server_pressure_percent', {

@@ -24,15 +24,15 @@ from nova.scheduler.client import report
 import oslo_messaging as messaging
 
 from ghsched_nova.features import declared_scheduler
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeCapacity
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import indexed
 from ghsched_nova.scheduler import claims
 from ghsched_placement.tests import base
 
-NEED = Need((NodeNeed(pinned=1),))
+NEED = RequestNeed((RequestNodeNeed(pinned=1),))
 
 #: A claim of a host with two NUMA nodes and shared storage.
 CLAIM = {'root': {'resources': {'VCPU': 1, 'MEMORY_MB': 512}},
@@ -219,8 +219,8 @@ class InjectionTest(base.TestCase):
         self.client = report.SchedulerReportClient(adapter=self.placement)
         injector = Injector(number)
         one = indexed.IndexedScheduler(None)
-        one.index.update_hosts([HostReport('h', 'h', 'c', 1, (
-            NodeCapacity(0, 4, pages={0: 9}),))], (), 0)
+        one.index.update_hosts([ReportedHost('h', 'h', 'c', 1, (
+            ReportedNode(0, 4, pages={0: 9}),))], (), 0)
         one.compute_need = lambda *_args: NEED if by_index else None
         spec = types.SimpleNamespace(instance_uuid='guest', flavor={})
         spec.obj_clone = lambda: spec

@@ -16,8 +16,8 @@ import collections
 import random
 
 from ghsched_nova.features.index import cloud_memory
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import NodeCapacity
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
 from ghsched_nova.features.index import host_index
 from ghsched_placement.features.index import headroom
 from ghsched_placement.fit import cloud_lack
@@ -80,9 +80,9 @@ class Cloud:
 
     def make_index(self):
         index = host_index.Index()
-        index.update_hosts([HostReport(
+        index.update_hosts([ReportedHost(
             uuid, uuid, 'c', 1,
-            tuple(NodeCapacity(node) for node in range(len(nodes))),
+            tuple(ReportedNode(node) for node in range(len(nodes))),
             has_driver=True, placement_headroom=headroom.Headroom(
                 1., 0, groups, dict(enumerate(nodes))))
             for uuid, (nodes, groups) in self.hosts.items()], (), 0)
@@ -122,8 +122,8 @@ class CloudMemoryTest(base.TestCase):
     def test_bandwidth_that_a_host_does_not_report_is_asked_for(self):
         cloud = Cloud(random.Random(1))  # noqa: S311
         index = cloud.make_index()
-        index.update_hosts([HostReport('u', 'u', 'c', 1, (NodeCapacity(0),),
-                                       has_driver=True)], (), 0)
+        index.update_hosts([ReportedHost('u', 'u', 'c', 1, (ReportedNode(0),),
+                                         has_driver=True)], (), 0)
         queries = cloud.make_queries()
         self.assertIs(queries, cloud_memory.CloudMemory(
             index).answer_from_index(queries))

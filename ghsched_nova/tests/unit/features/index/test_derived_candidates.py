@@ -17,11 +17,11 @@ import types
 import fixtures
 
 from ghsched_nova.features.index import derived_candidates
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeCapacity
-from ghsched_nova.features.index.host_capacity import NodeNeed
 from ghsched_nova.features.index.host_capacity import PfCapacity
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_nova.features.index import index_search
 from ghsched_placement.features.index import headroom
@@ -41,9 +41,9 @@ PARAMETERS = (('limit', '5'), ('resources', 'PCPU:4'),
 
 
 def report(uuid, free=(50, 50), shape=SHAPE):
-    return HostReport(
+    return ReportedHost(
         uuid, uuid[:1], 'c', 1, tuple(
-            NodeCapacity(number, 8, 0, {0: 4096})
+            ReportedNode(number, 8, 0, {0: 4096})
             for number in range(len(free))), has_driver=True,
         placement_headroom=headroom.Headroom(
             1., 0, 9, dict(enumerate(free)), shape))
@@ -217,7 +217,7 @@ class DeriveVfsTest(base.TestCase):
                 derived_candidates.derive_candidates(made, host)))
 
     def test_derive_subtracts_vfs_of_guests_placed_since_the_report(self):
-        need = Need((NodeNeed(pinned=1, devices=((VF, 6),)),))
+        need = RequestNeed((RequestNodeNeed(pinned=1, devices=((VF, 6),)),))
         row = pf_report(SECOND, 8, 4)
         # The guest is on the first node, which has 2 VFs left.
         self.assertEqual([vf_candidate(SECOND, 0, 1)], self.derive(row, need))
@@ -276,7 +276,8 @@ class CollectTest(base.TestCase):
         self.views = [view(uuid) for uuid in (FIRST, SECOND, THIRD)]
         self.index = host_index.Index()
         self.client = AnsweringClient()
-        self.search = index_search.Search(None, Need((NodeNeed(pinned=1),)))
+        self.search = index_search.Search(
+            None, RequestNeed((RequestNodeNeed(pinned=1),)))
         self.templates = derived_candidates.make_template_cache()
 
         def propose(*_args):
@@ -401,7 +402,8 @@ class ServersTest(base.TestCase):
         spec = Spec(instance_group=types.SimpleNamespace(
             policy=policy)) if policy else Spec()
         search = index_search.Search(
-            spec, Need((NodeNeed(pinned=3, bandwidth=20),)), servers=servers)
+            spec, RequestNeed((RequestNodeNeed(pinned=3, bandwidth=20),)),
+            servers=servers)
         return search.count_servers(view(SECOND, free))
 
     def test_host_holds_as_many_servers_as_fit(self):
@@ -416,7 +418,7 @@ class ServersTest(base.TestCase):
 
     def test_more_hosts_are_proposed_for_more_servers(self):
         self.assertEqual([3, 6, host_index.POOL], [
-            index_search.Search(None, Need(()), servers=servers).batch
+            index_search.Search(None, RequestNeed(()), servers=servers).batch
             for servers in (1, 4, 99)])
 
 

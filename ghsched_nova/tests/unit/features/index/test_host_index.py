@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.features.index import host_capacity
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeCapacity
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_placement.features.index import headroom
 from ghsched_placement.tests import base
@@ -31,7 +31,7 @@ NIC = ('15b3', '101e')
 
 
 def node(number=0, pinned=8, **values):
-    return NodeCapacity(number,
+    return ReportedNode(number,
                         pinned=pinned,
                         pages={
                             0: 4096,
@@ -46,21 +46,22 @@ def row(name='a', nodes=None, bandwidth=None, guests=0, updated=1,
         counted=0, groups=5, **values):
     left = bandwidth is not None and headroom.Headroom(
         float(updated), counted, groups, bandwidth)
-    return HostReport(uuid=name,
-                      name=name,
-                      cell='c',
-                      updated=updated,
-                      nodes=tuple(nodes or (node(0), node(1))),
-                      guests=guests,
-                      has_driver=True,
-                      placement_headroom=left or None,
-                      **values)
+    return ReportedHost(uuid=name,
+                        name=name,
+                        cell='c',
+                        updated=updated,
+                        nodes=tuple(nodes or (node(0), node(1))),
+                        guests=guests,
+                        has_driver=True,
+                        placement_headroom=left or None,
+                        **values)
 
 
 def need(*nodes, **values):
     values.setdefault('groups', 1)
-    return Need(tuple(nodes or [NodeNeed(pinned=4, memory=1024,
-                                         bandwidth=30)]), **values)
+    return RequestNeed(tuple(nodes or [RequestNodeNeed(pinned=4, memory=1024,
+                                                       bandwidth=30)]),
+                       **values)
 
 
 def list_free_amounts(view):
@@ -85,10 +86,10 @@ class FitTest(base.TestCase):
         self.assertIsNone(self.fit(need(), bandwidth={0: 90}, groups=0))
 
     def test_fit_without_cpus_memory_pages_or_devices_finds_none(self):
-        for wanted in (NodeNeed(pinned=9), NodeNeed(shared=1),
-                       NodeNeed(memory=4097),
-                       NodeNeed(memory=1, page=2048),
-                       NodeNeed(devices=((NIC, 1),))):
+        for wanted in (RequestNodeNeed(pinned=9), RequestNodeNeed(shared=1),
+                       RequestNodeNeed(memory=4097),
+                       RequestNodeNeed(memory=1, page=2048),
+                       RequestNodeNeed(devices=((NIC, 1),))):
             self.assertIsNone(self.fit(need(wanted)), wanted)
 
     def test_fit_on_a_host_without_the_driver_finds_none(self):
@@ -114,7 +115,7 @@ class FitTest(base.TestCase):
                 in zip(some, wanted, strict=True))
             for some in itertools.permutations(rooms, len(wanted)))
         found = host.view.assign_nodes(need(*[
-            NodeNeed(pinned=pinned, bandwidth=bandwidth)
+            RequestNodeNeed(pinned=pinned, bandwidth=bandwidth)
             for pinned, bandwidth in wanted]))
         self.assertEqual(possible, found is not None)
         for place, (pinned, bandwidth) in zip(found or (), wanted,
@@ -266,7 +267,7 @@ class IndexTest(base.TestCase):
             need(other_requirements='other')))
 
     def test_cpus_and_memory_are_those_that_a_host_reports(self):
-        big = need(NodeNeed(pinned=8, memory=1024))
+        big = need(RequestNodeNeed(pinned=8, memory=1024))
         self.index.update_hosts(
             [row(name, [node(0, 7)], updated=2) for name in 'abc'], (), 0)
         self.assertFalse(self.index.has_cpus_and_memory_for(big))
@@ -274,7 +275,7 @@ class IndexTest(base.TestCase):
         self.assertTrue(self.index.has_cpus_and_memory_for(big))
 
     def test_cpus_and_memory_are_those_without_claims(self):
-        big = need(NodeNeed(pinned=8), NodeNeed(pinned=8))
+        big = need(RequestNodeNeed(pinned=8), RequestNodeNeed(pinned=8))
         for name in 'abc':
             self.index.add_claim(name, name, need(), 0)
         self.assertEqual([], self.names(big))
@@ -284,7 +285,8 @@ class IndexTest(base.TestCase):
         self.index.update_hosts(
             [row(name, bandwidth={0: 0, 1: 0}, groups=0, updated=2)
              for name in 'abc'], (), 0)
-        big = need(NodeNeed(pinned=8, bandwidth=10, devices=((NIC, 1),)))
+        big = need(RequestNodeNeed(pinned=8, bandwidth=10,
+                                   devices=((NIC, 1),)))
         self.assertEqual([], self.names(big))
         self.assertTrue(self.index.has_cpus_and_memory_for(big))
 

@@ -26,8 +26,8 @@ from oslo_utils import timeutils
 import sqlalchemy as sa
 from sqlalchemy import pool
 
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.nova_seams import scheduler_hosts
@@ -429,7 +429,7 @@ class ChangedReportTest(FeedTestCase):
     def test_full_look_drops_old_claims_of_a_host_that_repeats_itself(self):
         self.add('a', _TIME)
         self.refresh_and_count()
-        need = Need((), groups=1)
+        need = RequestNeed((), groups=1)
         self.index.set_free_amounts('a', {}, 3, self.now, self.now)
         self.index.add_claim('a', 'guest', need, self.now)
         (view,) = self.index.list_views()
@@ -489,10 +489,11 @@ class ForgedReportTest(base.TestCase):
         {'a': 1}, True, 2 ** 53 + 1, 10 ** 40, 3 * 10 ** 9, '9' * 4000,
         [[[]]], ['x' * 99], '1')
 
-    NEEDS = (Need((NodeNeed(pinned=1, memory=10, page=4,
-                            devices=((('a', 'b'), 1),)),)),
-             Need((NodeNeed(shared=1, memory=10), NodeNeed(shared=1)),
-                  groups=1, needs_driver=True))
+    NEEDS = (RequestNeed((RequestNodeNeed(pinned=1, memory=10, page=4,
+                                          devices=((('a', 'b'), 1),)),)),
+             RequestNeed((RequestNodeNeed(shared=1, memory=10),
+                          RequestNodeNeed(shared=1)),
+                         groups=1, needs_driver=True))
 
     def setUp(self):
         super().setUp()

@@ -22,9 +22,9 @@ from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.features.index import host_capacity
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeNeed
 from ghsched_nova.features.index.host_capacity import PfCapacity
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_search
@@ -215,7 +215,7 @@ class AllowedTest(base.TestCase):
             forbidden_aggregates=set(forbidden))
         resources._rg_by_id[None] = group
         found = index_search._AllowedHosts(spec, manager, resources)
-        rows = [host_capacity.HostReport(name, name, cell, 0)
+        rows = [host_capacity.ReportedHost(name, name, cell, 0)
                 for name, cell in (
             ('first', uuids.one), ('second', uuids.two),
             ('third', uuids.three))]
@@ -261,7 +261,8 @@ class ProposeTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.index = host_index.Index(FromFirstHost())
-        self.search = index_search.Search(states.spec(), Need((NodeNeed(),)))
+        self.search = index_search.Search(states.spec(),
+                                          RequestNeed((RequestNodeNeed(),)))
         self.search.spec.ignore_hosts = None
         self.read = []
         self.refused = set()
@@ -285,9 +286,9 @@ class ProposeTest(base.TestCase):
     def propose(self, hosts):
         """Return the hosts proposed of a cloud of a number of hosts."""
         self.index.update_hosts([
-            host_capacity.HostReport(
+            host_capacity.ReportedHost(
                 str(number), f'h{number}', 'c', 1,
-                (host_capacity.NodeCapacity(0, pages={0: 1}),))
+                (host_capacity.ReportedNode(0, pages={0: 1}),))
             for number in range(hosts)], (), 0.)
         manager = types.SimpleNamespace(
             enabled_cells=[types.SimpleNamespace(uuid='c')], aggs_by_id={},
@@ -347,9 +348,9 @@ class ProposeTest(base.TestCase):
     def test_first_members_with_affinity_fit_on_one_host(self):
         self.join_group('affinity')
         self.search.servers = 2
-        self.search.need = Need((NodeNeed(memory=1),))
+        self.search.need = RequestNeed((RequestNodeNeed(memory=1),))
         self.assertEqual([], self.propose(5))
-        self.search.need = Need((NodeNeed(),))
+        self.search.need = RequestNeed((RequestNodeNeed(),))
         self.assertEqual(4, len(self.propose(5)))
 
     def test_four_servers_have_more_hosts_to_choose_from(self):

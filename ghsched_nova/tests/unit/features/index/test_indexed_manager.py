@@ -19,10 +19,10 @@ import fixtures
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeCapacity
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import index_search
 from ghsched_nova.features.index import indexed
 from ghsched_nova.features.index import indexed_manager
@@ -48,11 +48,11 @@ class IndexedTestCase(base.TestCase):
         self.manager.host_manager = mock.Mock()
         self.manager._indexed = indexed.IndexedScheduler(None)
         self.index = self.manager._indexed.index
-        self.index.update_hosts([HostReport(
-            'u', 'host', 'c', 1, (NodeCapacity(0, 8, 0, {0: 1024}),))],
+        self.index.update_hosts([ReportedHost(
+            'u', 'host', 'c', 1, (ReportedNode(0, 8, 0, {0: 1024}),))],
             (), 0)
         self.index.add_claim('u', uuids.guest,
-                             Need((NodeNeed(pinned=4),)), 0)
+                             RequestNeed((RequestNodeNeed(pinned=4),)), 0)
 
 
 class ClaimTest(IndexedTestCase):
@@ -60,7 +60,7 @@ class ClaimTest(IndexedTestCase):
     def claim(self, claimed):
         """Claim a candidate of the host; return whether it is refused now."""
         client = mock.Mock(claim_resources=mock.Mock(return_value=claimed))
-        need = Need((NodeNeed(pinned=1),))
+        need = RequestNeed((RequestNodeNeed(pinned=1),))
         self.manager._indexed._current.search = index_search.Search(None, need)
         self.assertEqual(claimed, indexed_manager.IndexClient(
             client, self.manager._indexed).claim_resources(

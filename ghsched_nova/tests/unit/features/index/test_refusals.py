@@ -17,17 +17,17 @@ from nova import exception
 from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeCapacity
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import indexed
 from ghsched_nova.features.index import refusal_cache
 from ghsched_placement.tests import base
 
 objects.register_all()
 
-NEED = Need((NodeNeed(pinned=4),))
+NEED = RequestNeed((RequestNodeNeed(pinned=4),))
 
 
 def spec(name='big'):
@@ -82,8 +82,8 @@ class RefusalsTest(base.TestCase):
         return False
 
     def report(self, pinned, updated):
-        self.indexed.index.update_hosts([HostReport(
-            'u', 'h', 'c', updated, (NodeCapacity(
+        self.indexed.index.update_hosts([ReportedHost(
+            'u', 'h', 'c', updated, (ReportedNode(
                 0, pinned=pinned, pages={0: 1}),))], (), self.now)
 
     def test_refusal_by_the_reports_of_hosts_is_repeated_for_a_while(self):
@@ -144,9 +144,9 @@ class RefusalsTest(base.TestCase):
 
     def select_small(self, has_other=True, free=2):
         """Select a host for a guest of 4 CPUs from an index of one host."""
-        self.indexed.index.update_hosts([HostReport(
+        self.indexed.index.update_hosts([ReportedHost(
             uuid=uuids.host, name='host', cell='cell', updated=free,
-            nodes=(NodeCapacity(0, free, 0, {0: 1024}),), has_driver=True)],
+            nodes=(ReportedNode(0, free, 0, {0: 1024}),), has_driver=True)],
             (), self.now)
 
         def run(_spec):

@@ -23,10 +23,10 @@ import itertools
 import random
 import types
 
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeCapacity
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_nova.features.index import refusal_cache
 from ghsched_placement.features.index import headroom
@@ -97,9 +97,9 @@ class Cloud:
         return [self._make_row(host) for host in 'ab']
 
     def _make_row(self, host):
-        return HostReport(
+        return ReportedHost(
             host, host, 'c', self.number, tuple(
-                NodeCapacity(node, CPUS - self._sum(
+                ReportedNode(node, CPUS - self._sum(
                     self.rows, (host, node), 0), 0, {0: 99})
                 for node in range(2)),
             guests=sum(host in {name for name, _node in held}
@@ -232,8 +232,8 @@ class Scheduler:
         """Return a new guest; None if it is refused, which must be true."""
         self.index.update_hosts(self.cloud.make_rows(), (), 0)
         spec = types.SimpleNamespace(obj_to_primitive=lambda: flavor)
-        need = Need(tuple(NodeNeed(pinned=cpus, bandwidth=share)
-                          for cpus, share in flavor), 0, True)
+        need = RequestNeed(tuple(RequestNodeNeed(pinned=cpus, bandwidth=share)
+                                 for cpus, share in flavor), 0, True)
         places = self.cloud.find_places(flavor)
         reason = self.cache.find_refusal_reason(spec, need,
                                                 self.cloud.has_candidates)

@@ -71,7 +71,7 @@ class Kernel:
         self._set(number, cpus)
         return 0
 
-    def steer(self, action: model.Action) -> str:
+    def steer(self, action: model.InterruptChange) -> str:
         error = self.write(action.interrupt.number, action.line)
         return os.strerror(error) if error else ''
 

@@ -87,7 +87,7 @@ class ParseTest(base.TestCase):
 
 NODES = {0: frozenset(range(4)), 1: frozenset(range(4, 8))}
 CPUS = st.frozensets(st.integers(0, 9), min_size=1)
-ROUTES = st.builds(model.Affinity, CPUS, CPUS,
+ROUTES = st.builds(model.IrqAffinity, CPUS, CPUS,
                    st.none() | st.integers(0, 2))
 
 
@@ -101,7 +101,7 @@ class PlanTest(base.TestCase):
             self.FOUND, {152: route}, model.HostCpus(nodes, frozenset(kept)))
 
     def test_an_interrupt_goes_to_cpus_that_no_guest_has(self):
-        (action,), problems = self.plan(model.Affinity(
+        (action,), problems = self.plan(model.IrqAffinity(
             frozenset(range(8)), frozenset({2}), 1), kept={5, 6, 7})
         self.assertEqual(('4', 'it may go to CPUs 0-7, and goes to 2', ()),
                          (action.line, action.reason, problems))
@@ -110,16 +110,16 @@ class PlanTest(base.TestCase):
 
     def test_a_device_without_a_node_has_those_of_all(self):
         (action,), _problems = self.plan(
-            model.Affinity(frozenset({2})), kept={2, 3})
+            model.IrqAffinity(frozenset({2})), kept={2, 3})
         self.assertEqual('0-1,4-7', action.line)
 
     def test_a_choice_among_them_is_left(self):
         self.assertEqual(((), ()), self.plan(
-            model.Affinity(frozenset({6, 99}), node=1), kept={4}))
+            model.IrqAffinity(frozenset({6, 99}), node=1), kept={4}))
 
     def test_a_node_of_guests_alone_is_a_problem(self):
         actions, (problem,) = self.plan(
-            model.Affinity(frozenset({6}), node=1), kept=NODES[1])
+            model.IrqAffinity(frozenset({6}), node=1), kept=NODES[1])
         self.assertEqual((), actions)
         self.assertEqual(
             'guest uuid: interrupts of 0000:18:00.2 stay where they are: '
@@ -152,7 +152,7 @@ class PlanTest(base.TestCase):
             self.assertEqual(place - kept, action.cpus)
             self.assertEqual(action.cpus, cpulist.parse_cpu_list(action.line))
             self.assertEqual(((), ()), self.plan(
-                model.Affinity(action.cpus, node=route.node), kept))
+                model.IrqAffinity(action.cpus, node=route.node), kept))
         if not actions and not problems:
             self.assertLessEqual(route.cpus & frozenset(range(8)),
                                  place - kept)

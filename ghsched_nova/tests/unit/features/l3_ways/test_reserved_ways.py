@@ -24,7 +24,7 @@ from ghsched_placement.tests import base
 
 def a_cache(width=12, taken=0, shared=2, least=1):
     mask = cache_facts.make_low_bits_mask(width)
-    return cache_facts.Cache(
+    return cache_facts.CacheWays(
         ('L3',),
         mask,
         cache_facts.choose_guest_ways(mask, taken, shared),
@@ -111,7 +111,7 @@ class AssignTest(base.TestCase):
         region = cache_facts.choose_guest_ways(mask, devices, shared)
         if not region:
             return
-        made = cache_facts.Cache(('L3',), mask, region, 1, {0: (0,)})
+        made = cache_facts.CacheWays(('L3',), mask, region, 1, {0: (0,)})
         found = reserved_ways.assign_reserved_masks(
             made, {f'g{n}': ways for n, ways in enumerate(wanted)}, {})
         if sum(wanted) <= region.bit_count():

@@ -45,7 +45,7 @@ from ghsched_nova.host import domain_xml
 from ghsched_nova.host import migration_xml
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.resctrl.cache_facts import Cache
+from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import model
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures import moving_host
@@ -75,7 +75,7 @@ NODES = [clouds.node_uuid('a', number) for number in (0, 1)]
 CORES = [tuple(frozenset({cpu}) for cpu in range(first, first + 4))
          for first in (0, 4)]
 SHARED = {0: frozenset({0, 1}), 1: frozenset({4, 5})}
-HOST = captured.openeuler(cache=Cache(
+HOST = captured.openeuler(cache=CacheWays(
     ('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)}))
 
 

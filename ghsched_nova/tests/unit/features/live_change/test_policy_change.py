@@ -115,7 +115,7 @@ class LiveTest(base.TestCase):
             lambda _root, _run, wanted: reconcile.reconcile(
                 self.world.place, wanted, self.world.files)))
         self.guest = self.make_guest(maker)
-        self.domain = policy_change.Domain(self.guest, self.guest.define)
+        self.domain = policy_change.LiveDomain(self.guest, self.guest.define)
         self.world.files.operations.clear()
 
     def make_guest(self, maker):
@@ -271,7 +271,7 @@ class LiveTest(base.TestCase):
         self.use(maker='libvirt')
         before = self.state()
         self.guest.define = self.fail_once(self.guest.define)
-        self.domain = policy_change.Domain(self.guest, self.guest.define)
+        self.domain = policy_change.LiveDomain(self.guest, self.guest.define)
         self.assertIn('libvirt is busy', str(self.assertRaises(
             policy_change.NotChanged, self.change, maximum=73)))
         self.assertEqual(before, self.state())

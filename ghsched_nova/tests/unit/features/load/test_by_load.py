@@ -39,8 +39,8 @@ def host(number, *shares, pinned=0):
                     pinned=pinned if node == last else 0,
                     physnets={names.make_node_physnet(node)})
         for node in range(len(shares))], name=f'host_{number}')
-    state.stats = load.to_stats(load.Load(states.NOW, 60.0, tuple(
-        load.HostNode(node, cpus=4, vcpus=0, cpu_load=share)
+    state.stats = load.to_stats(load.HostLoad(states.NOW, 60.0, tuple(
+        load.HostNodeLoad(node, cpus=4, vcpus=0, cpu_load=share)
         for node, share in enumerate(shares))))
     state.allocation_candidates = [{'allocations': {}, 'mappings': {}}]
     return state

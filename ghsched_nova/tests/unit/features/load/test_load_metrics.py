@@ -14,16 +14,16 @@
 from ghsched_nova.features.load import load_metrics
 from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import dashboards
-from ghsched_placement.features.load.load import GuestNode
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import GuestNodeLoad
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.tests import base
 
-RECORD = Load(1.0, 60.0, (
-    HostNode(0, cpu_load=0.95, cpu_wait=0.5, io_wait=2.0,
-             bottlenecks=('cpu_load', 'cpu_wait')),
-    HostNode(1, cpu_load=0.0, bottlenecks=())), (
-    GuestNode('a', 0, 0, 2, 1024, cpu_load=1.0, cpu_wait=0.5),))
+RECORD = HostLoad(1.0, 60.0, (
+    HostNodeLoad(0, cpu_load=0.95, cpu_wait=0.5, io_wait=2.0,
+                 bottlenecks=('cpu_load', 'cpu_wait')),
+    HostNodeLoad(1, cpu_load=0.0, bottlenecks=())), (
+    GuestNodeLoad('a', 0, 0, 2, 1024, cpu_load=1.0, cpu_wait=0.5),))
 
 
 class MetricsTest(base.TestCase):

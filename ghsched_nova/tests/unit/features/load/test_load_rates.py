@@ -17,26 +17,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.features.load.load_files import CpuTicks
-from ghsched_nova.features.load.load_files import Device
+from ghsched_nova.features.load.load_files import DiskTime
 from ghsched_nova.features.load.load_files import RunTimes
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load.load_rates import GuestCounters
-from ghsched_nova.features.load.load_rates import Node
-from ghsched_nova.features.load.load_rates import Sample
-from ghsched_nova.features.load.load_rates import Thread
+from ghsched_nova.features.load.load_rates import LoadSample
+from ghsched_nova.features.load.load_rates import NodeCounters
+from ghsched_nova.features.load.load_rates import ThreadCounters
 from ghsched_nova.guest.cells import Cell
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.tests import base
 
 SECOND = 10 ** 9
-TWO_NODES = {0: Node(frozenset({0, 1})), 1: Node(frozenset({2, 3}))}
+TWO_NODES = {0: NodeCounters(frozenset({0, 1})),
+             1: NodeCounters(frozenset({2, 3}))}
 
 
 def _guest(uuid, host_nodes, runs, cpu=None, **more):
     cell = Cell(0, frozenset(range(len(runs))), 1024 ** 2, host_nodes)
     return GuestCounters(uuid, 1, (cell,), {
-        vcpu: Thread(RunTimes(*run), cpu) for vcpu, run in enumerate(runs)},
+        vcpu: ThreadCounters(RunTimes(*run), cpu) for vcpu,
+        run in enumerate(runs)},
         **more)
 
 
@@ -46,24 +48,25 @@ def _compute_load(before, now):
 
 def _after(seconds, before, now, **more):
     """The record of guests before and after some seconds."""
-    return _compute_load(Sample(0.0, TWO_NODES, guests=before),
-                         Sample(seconds, TWO_NODES, guests=now, **more))
+    return _compute_load(LoadSample(0.0, TWO_NODES, guests=before),
+                         LoadSample(seconds, TWO_NODES, guests=now, **more))
 
 
 class NodeLoadTest(base.TestCase):
 
     def test_busy_time_of_its_cpus(self):
         found = _compute_load(
-            Sample(0.0, TWO_NODES, {cpu: CpuTicks(0, 0) for cpu in range(4)}),
-            Sample(1.0, TWO_NODES, {
+            LoadSample(0.0, TWO_NODES,
+                       {cpu: CpuTicks(0, 0) for cpu in range(4)}),
+            LoadSample(1.0, TWO_NODES, {
                 0: CpuTicks(100, 100), 1: CpuTicks(50, 100),
                 2: CpuTicks(0, 100), 3: CpuTicks(10, 100)}))
         self.assertEqual([0.75, 0.05],
                          [node.cpu_load for node in found.nodes])
 
     def test_cpus_that_tell_nothing_are_not_idle(self):
-        found = _compute_load(Sample(0.0, TWO_NODES, {0: CpuTicks(0, 0)}),
-                              Sample(1.0, TWO_NODES, {0: CpuTicks(9, 10)}))
+        found = _compute_load(LoadSample(0.0, TWO_NODES, {0: CpuTicks(0, 0)}),
+                              LoadSample(1.0, TWO_NODES, {0: CpuTicks(9, 10)}))
         self.assertEqual([0.9, None], [node.cpu_load for node in found.nodes])
 
     def test_two_that_share_a_cpu_wait_for_one_half(self):
@@ -120,28 +123,28 @@ class NodeLoadTest(base.TestCase):
                          [node.memory_wait for node in found.nodes])
 
     def test_where_nobody_of_the_host_waits_no_node_does(self):
-        found = _compute_load(Sample(0.0, TWO_NODES, stalled=5),
-                              Sample(1.0, TWO_NODES, stalled=5))
+        found = _compute_load(LoadSample(0.0, TWO_NODES, stalled=5),
+                              LoadSample(1.0, TWO_NODES, stalled=5))
         self.assertEqual([0.0, 0.0],
                          [node.memory_wait for node in found.nodes])
 
     def test_the_busiest_device_of_a_node(self):
         node_of = {'a': 0, 'b': 0}
         found = _compute_load(
-            Sample(0.0, TWO_NODES, disks={'a': Device(0, 0),
-                                          'b': Device(0, 0)},
-                   disk_node=node_of),
-            Sample(1.0, TWO_NODES, disks={'a': Device(500, 4500),
-                                          'b': Device(800, 800)},
-                   disk_node=node_of))
+            LoadSample(0.0, TWO_NODES, disks={'a': DiskTime(0, 0),
+                                              'b': DiskTime(0, 0)},
+                       disk_node=node_of),
+            LoadSample(1.0, TWO_NODES, disks={'a': DiskTime(500, 4500),
+                                              'b': DiskTime(800, 800)},
+                       disk_node=node_of))
         self.assertEqual([(0.8, 4.0), (None, None)],
                          [(node.io_load, node.io_wait)
                           for node in found.nodes])
 
     def test_bandwidth_by_what_the_node_can_deliver(self):
         found = load_rates.compute_load(
-            Sample(0.0, TWO_NODES), Sample(1.0, TWO_NODES), 1.0,
-            load_rates.Bandwidth({0: 50.0, 1: 5.0}, {0: 100.0}))
+            LoadSample(0.0, TWO_NODES), LoadSample(1.0, TWO_NODES), 1.0,
+            load_rates.MeasuredBandwidth({0: 50.0, 1: 5.0}, {0: 100.0}))
         self.assertEqual([0.5, None],
                          [node.memory_load for node in found.nodes])
 
@@ -158,17 +161,17 @@ class NodeLoadTest(base.TestCase):
     @given(st.integers(0, 1000), st.integers(0, 1000),
            st.integers(0, 1000), st.integers(0, 1000))
     def test_no_figure_is_below_zero(self, one, two, three, four):
-        nodes = {0: Node(frozenset({0}), vmstat={'pgsteal_kswapd': one,
-                                                 'workingset_refault': two})}
-        later = {0: Node(frozenset({0}), vmstat={'pgsteal_kswapd': three,
-                                                 'workingset_refault': four})}
+        nodes = {0: NodeCounters(frozenset({0}), vmstat={
+            'pgsteal_kswapd': one, 'workingset_refault': two})}
+        later = {0: NodeCounters(frozenset({0}), vmstat={
+            'pgsteal_kswapd': three, 'workingset_refault': four})}
         found = _compute_load(
-            Sample(0.0, nodes, {0: CpuTicks(one, one + two)},
-                   {'a': Device(one, two)}, {'a': 0}, one,
-                   (_guest('a', (0,), [(one, two)], stalled=three),)),
-            Sample(1.0, later, {0: CpuTicks(three, three + four)},
-                   {'a': Device(three, four)}, {'a': 0}, four,
-                   (_guest('a', (0,), [(three, four)], stalled=one),)))
+            LoadSample(0.0, nodes, {0: CpuTicks(one, one + two)},
+                       {'a': DiskTime(one, two)}, {'a': 0}, one,
+                       (_guest('a', (0,), [(one, two)], stalled=three),)),
+            LoadSample(1.0, later, {0: CpuTicks(three, three + four)},
+                       {'a': DiskTime(three, four)}, {'a': 0}, four,
+                       (_guest('a', (0,), [(three, four)], stalled=one),)))
         for node in (*found.nodes, *found.guests):
             for name, value in dataclasses.asdict(node).items():
                 if isinstance(value, (int, float)):
@@ -179,7 +182,7 @@ class MeanTest(base.TestCase):
 
     @staticmethod
     def _load(value, period=60.0):
-        return Load(0.0, period, (HostNode(0, cpu_load=value),))
+        return HostLoad(0.0, period, (HostNodeLoad(0, cpu_load=value),))
 
     def test_nothing_is_smoothed_without_a_time(self):
         now = self._load(1.0)

@@ -144,8 +144,9 @@ class MeterTest(base.TestCase):
             self.busy = 0
 
         def read_load_sample(self, _guests):
-            return load_rates.Sample(
-                self.current_time, {0: load_rates.Node(frozenset({0}))},
+            return load_rates.LoadSample(
+                self.current_time,
+                {0: load_rates.NodeCounters(frozenset({0}))},
                 {0: load_files.CpuTicks(self.busy,
                                         int(self.current_time * 100))})
 

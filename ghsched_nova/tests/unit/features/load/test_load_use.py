@@ -70,8 +70,8 @@ class LoadUseTest(base.TestCase):
         texts = []
         for number, busy in enumerate((.2, .24, .26, .23)):
             self.use._meter = types.SimpleNamespace(
-                load=load.Load(100. + number, 60., (
-                    load.HostNode(0, cpu_load=busy),)),
+                load=load.HostLoad(100. + number, 60., (
+                    load.HostNodeLoad(0, cpu_load=busy),)),
                 measure_host_load=lambda *_args: ())
             found = self.report({'stats': {}})
             texts.append(found['stats'][load.KEY])
@@ -97,7 +97,7 @@ class LoadUseTest(base.TestCase):
         self.assertEqual(['a'], [one.uuid for one in found])
 
     def test_a_bottleneck_is_reported_and_logged(self):
-        before = load.Load(0.0, 1.0, (load.HostNode(
+        before = load.HostLoad(0.0, 1.0, (load.HostNodeLoad(
             0, cpu_load=1.0, bottlenecks=('cpu_load',)),))
         self.report()
         self.use._meter.load = before

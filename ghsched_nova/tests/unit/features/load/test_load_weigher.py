@@ -26,7 +26,7 @@ from ghsched_placement.tests import base
 def host(*shares, **more):
     """A host whose NUMA nodes have such CPU loads."""
     return states.loaded_host(*(
-        load.HostNode(number, cpus=4, vcpus=0, cpu_load=share)
+        load.HostNodeLoad(number, cpus=4, vcpus=0, cpu_load=share)
         for number, share in enumerate(shares)), **more)
 
 

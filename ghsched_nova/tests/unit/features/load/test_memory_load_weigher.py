@@ -28,8 +28,9 @@ def host(*percents, **more):
     :param percents: None for a node whose bandwidth is not known.
     """
     return states.loaded_host(*(
-        load.HostNode(number, cpu_load=1.0, memory_load=None if percent is None
-                      else percent / 100, bottlenecks=('cpu_load',))
+        load.HostNodeLoad(number, cpu_load=1.0,
+                          memory_load=None if percent is None
+                          else percent / 100, bottlenecks=('cpu_load',))
         for number, percent in enumerate(percents)), **more)
 
 

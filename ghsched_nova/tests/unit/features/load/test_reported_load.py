@@ -61,9 +61,9 @@ class Host:
         self.record, self.rival, self.measured = {}, {}, None
 
     def report(self, lost=False):
-        self.use._meter.load = load.Load(self.now + self.offset, 60., (
-            load.HostNode(0, cpus=8, cpu_load=self.busy,
-                          io_wait=self.queue),))
+        self.use._meter.load = load.HostLoad(self.now + self.offset, 60., (
+            load.HostNodeLoad(0, cpus=8, cpu_load=self.busy,
+                              io_wait=self.queue),))
         self.use.observe(compute_hooks.HostSnapshot(time=self.now))
         found = self.use.make_stats()
         if lost:

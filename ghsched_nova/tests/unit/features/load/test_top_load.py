@@ -13,19 +13,19 @@
 """Load and waiting in ghsched-top."""
 
 from ghsched_nova.features.load import top_load
-from ghsched_placement.features.load.load import GuestNode
-from ghsched_placement.features.load.load import HostNode
-from ghsched_placement.features.load.load import Load
+from ghsched_placement.features.load.load import GuestNodeLoad
+from ghsched_placement.features.load.load import HostLoad
+from ghsched_placement.features.load.load import HostNodeLoad
 from ghsched_placement.tests import base
 
-LOAD = Load(10.0, 2.0, (
-    HostNode(0, cpu_load=1.0, cpu_wait=0.496, memory_wait=0.0, io_wait=2.5,
-             bottlenecks=('cpu_load', 'cpu_wait')),
-    HostNode(1)), (
-        GuestNode('u', 0, 0, 1, cpu_load=1.0, cpu_wait=0.5),
-        GuestNode('u', 1, 0, 3, cpu_load=0.2, cpu_wait=0.1),
-        GuestNode('u', 2, 1, 2, cpu_load=0.5),
-        GuestNode('v', 0, None, 1, cpu_load=1.0)))
+LOAD = HostLoad(10.0, 2.0, (
+    HostNodeLoad(0, cpu_load=1.0, cpu_wait=0.496, memory_wait=0.0, io_wait=2.5,
+                 bottlenecks=('cpu_load', 'cpu_wait')),
+    HostNodeLoad(1)), (
+        GuestNodeLoad('u', 0, 0, 1, cpu_load=1.0, cpu_wait=0.5),
+        GuestNodeLoad('u', 1, 0, 3, cpu_load=0.2, cpu_wait=0.1),
+        GuestNodeLoad('u', 2, 1, 2, cpu_load=0.5),
+        GuestNodeLoad('v', 0, None, 1, cpu_load=1.0)))
 
 
 class TopLoadTest(base.TestCase):

@@ -24,10 +24,10 @@ from nova import objects
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.features import declared_scheduler
-from ghsched_nova.features.index.host_capacity import HostReport
-from ghsched_nova.features.index.host_capacity import Need
-from ghsched_nova.features.index.host_capacity import NodeCapacity
-from ghsched_nova.features.index.host_capacity import NodeNeed
+from ghsched_nova.features.index.host_capacity import ReportedHost
+from ghsched_nova.features.index.host_capacity import ReportedNode
+from ghsched_nova.features.index.host_capacity import RequestNeed
+from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_metrics
@@ -50,16 +50,18 @@ WORKERS = 7
 STEPS = 100
 CPUS = 16
 
-NEEDS = [Need(tuple(NodeNeed(pinned=pinned, memory=10, bandwidth=5)
-                    for pinned in nodes), groups=1, other_requirements=nodes)
+NEEDS = [RequestNeed(tuple(RequestNodeNeed(pinned=pinned, memory=10,
+                                           bandwidth=5)
+                           for pinned in nodes), groups=1,
+                     other_requirements=nodes)
          for nodes in ((1,), (2,), (3, 1), (4, 4))]
 
 
 def row(number, updated, free=CPUS):
     """Return the report of a host of two NUMA nodes."""
     name = f'h{number}'
-    return HostReport(name, name, 'c', updated, tuple(
-        NodeCapacity(node, free, 0, {0: 10 ** 6})
+    return ReportedHost(name, name, 'c', updated, tuple(
+        ReportedNode(node, free, 0, {0: 10 ** 6})
         for node in range(2)), has_driver=True,
         placement_headroom=headroom.Headroom(
             float(updated), 0, 50, {0: 100, 1: 100}))

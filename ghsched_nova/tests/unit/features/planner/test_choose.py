@@ -15,8 +15,8 @@ from ghsched_placement.features.packing import gradient
 from ghsched_placement.features.planner import choose
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
-from ghsched_placement.features.planner.state import State
 from ghsched_placement.tests import base
 
 BANDWIDTH = 'CUSTOM_MEM_BW_PCT'
@@ -44,8 +44,8 @@ class GradientTest(base.TestCase):
 
     def test_the_node_where_others_of_the_mix_still_fit(self):
         # 65 % are left of node 0: all of it is of use to a big guest.
-        state = State(samples.host(used={('_NUMA0', BANDWIDTH): 35,
-                                         ('_NUMA1', BANDWIDTH): 65}))
+        state = FilledHost(samples.host(used={('_NUMA0', BANDWIDTH): 35,
+                                              ('_NUMA1', BANDWIDTH): 65}))
         found = self.choose(state, self.small, ways(35))
         self.assertEqual((1,), found.nodes)
 
@@ -53,7 +53,7 @@ class GradientTest(base.TestCase):
 class RoomTest(base.TestCase):
 
     def test_free_amounts_of_each_node(self):
-        state = State(samples.host(vfs=(4, 0), groups=3, used={
+        state = FilledHost(samples.host(vfs=(4, 0), groups=3, used={
             ('_NUMA0', BANDWIDTH): 30, ('_0000:00:00.0', samples.NIC): 1}))
         self.assertEqual(gradient.FreeCapacity(
             {0: (0, 4, 4096, 70, 3), 1: (0, 4, 4096, 100, 0)},
@@ -62,7 +62,7 @@ class RoomTest(base.TestCase):
 
     def test_unknown_values_do_not_count(self):
         room = choose.convert_state_to_gradient_input(
-            State(samples.host(cells=False)))
+            FilledHost(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
 
     def test_a_kind_is_what_a_guest_takes(self):

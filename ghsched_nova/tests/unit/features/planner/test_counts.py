@@ -34,7 +34,7 @@ from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 
 HOSTS = Path(__file__).parents[5] / 'etc/ghsched/hosts'
-SETTINGS = plan.Settings(aliases={'nic': 'CUSTOM_PCI_15B3_1018'})
+SETTINGS = plan.PlanSettings(aliases={'nic': 'CUSTOM_PCI_15B3_1018'})
 ONE = 'vcpus=2,ram=1024,hw:numa_nodes=1'
 NODES = range(4)
 BURSTS = '% of memory bandwidth as bursts'
@@ -170,7 +170,7 @@ class MixTest(base.TestCase):
         found = plan.plan_host_capacity(
             [*map(host, range(hosts))],
             [flavor(self.TEXTS[name], name) for name in weights], weights,
-            plan.Settings(more=False))
+            plan.PlanSettings(more=False))
         return found.mix, found.notes
 
     def test_flavors_share_nodes_until_one_is_stopped(self):

@@ -22,7 +22,7 @@ from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import offer
-from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.tests import base
 
 NIC = 'CUSTOM_PCI_19E5_375E'
@@ -61,7 +61,7 @@ class HostFileTest(base.TestCase):
             'f:vcpus=1,ram=512,hw:numa_nodes=1,ghsched:mem_bw_min=20,'
             'ghsched:vfs=nic:2,ghsched:vfs_locality=node,'
             f'ghsched:device_numa={device_numa}'), aliases={'nic': NIC})
-        state = State(planner_hosts.make_planner_host(self.host, 'far'))
+        state = FilledHost(planner_hosts.make_planner_host(self.host, 'far'))
         return {way.get_host_node_order()
                 for way in offer.list_host_placements(
                     state, need, 'node', {},

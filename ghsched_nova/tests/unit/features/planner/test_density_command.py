@@ -52,7 +52,7 @@ class DensityTest(base.TestCase):
             (), 6, (more.AdditionalGuests(0, 'a_NUMA0', lack.BANDWIDTH, 10, 0),
                     more.AdditionalGuests(1, 'a_NUMA1', lack.BANDWIDTH, 20,
                                           1)))
-        return planner.Plan(2, 1, (planner.FlavorPlan(
+        return planner.CapacityPlan(2, 1, (planner.FlavorPlan(
             osc.convert_flavor_for_planner(self.FLAVOR), 12,
             (host,)),), mix and
             planner.MixPlan({'bw30': 1}, {'bw30': 12}, 'bw30', (host,)))

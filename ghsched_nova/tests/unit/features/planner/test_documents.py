@@ -60,7 +60,7 @@ class DocumentTest(base.TestCase):
     def test_document_that_would_expand_without_end_is_refused(self):
         for text in HURTS:
             self.put(text)
-            error = self.assertRaises(documents.DocumentError,
+            error = self.assertRaises(documents.DensityFileError,
                                       documents.load_yaml, self.path)
             self.assertLess(len(str(error)), 500)
             self.assertRaises(hostfile.HostFileError, hostfile.load_host_file,
@@ -87,5 +87,5 @@ class DocumentTest(base.TestCase):
         self.put(text)
         try:
             documents.load_yaml(self.path)
-        except documents.DocumentError:
+        except documents.DensityFileError:
             return

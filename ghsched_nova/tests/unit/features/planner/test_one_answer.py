@@ -24,7 +24,7 @@ from ghsched_placement.features.planner import limits
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner import plan as planner
-from ghsched_placement.features.planner.state import State
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.osc import flavor as flavors
@@ -45,7 +45,7 @@ def make_host(path):
 
 
 def plan(host, flavor):
-    state = State(host)
+    state = FilledHost(host)
     fill.fill_each_host_with_flavor(
         Offers(), needs.build_flavor_need(flavor), [state])
     return state.guests
@@ -73,7 +73,7 @@ def find_lacks(host, flavor):
     size = flavors.Size(flavor.vcpus, flavor.ram, 0, 0)
     demand = flavors.make_flavor_requirements(
         size, flavor.extra_specs, {}, 'min', True).demand
-    planned = limits.list_shortages(State(host),
+    planned = limits.list_shortages(FilledHost(host),
                                     needs.build_flavor_need(flavor))
     checked = fitting.check_host_capacity(
         capacity.set_node_capacity(found, host.cells), demand).lacks
@@ -134,7 +134,7 @@ class OneAnswerTest(base.TestCase):
                 **dedicated, **keys}) for keys in (
                 {'ghsched:numa': 'auto'}, {'hw:numa_nodes': '1'}))
         found = planner.plan_host_capacity(
-            [host], [flavor], {'x': 1}, planner.Settings(more=False))
+            [host], [flavor], {'x': 1}, planner.PlanSettings(more=False))
         self.assertEqual(({'x': 6}, 6, 4), (
             found.mix.guests, plan(host, flavor), plan(host, one)))
 

@@ -183,7 +183,7 @@ class Question:
 
     def plan(self):
         found, = planner.plan_host_capacity(
-            [self.host], [self.flavor], settings=planner.Settings(
+            [self.host], [self.flavor], settings=planner.PlanSettings(
                 aliases=self.file.aliases, more=False)).flavors
         return found.hosts[0]
 

@@ -65,7 +65,7 @@ def host_plan(*names, **known):
 
 def example(kinds=1):
     hosts = tuple(host_plan(f'h{kind}', f'g{kind}') for kind in range(kinds))
-    return plan.Plan(
+    return plan.CapacityPlan(
         2 * kinds, kinds,
         (plan.FlavorPlan(Flavor('bw60', 2, 4096), 8 * kinds, hosts),),
         plan.MixPlan({'bw60': 1}, {'bw60': 3}, 'bw60',
@@ -191,7 +191,7 @@ class NotesTest(base.TestCase):
         def notes(**specs):
             flavor = Flavor('f', 1, 1024, extra_specs={
                 f'ghsched:{name}': text for name, text in specs.items()})
-            return plan._list_notes([], [flavor], None, plan.Settings())
+            return plan._list_notes([], [flavor], None, plan.PlanSettings())
         self.assertEqual([], notes(mem_bw_min='10'))
         self.assertEqual([plan.BURSTS], notes(mem_bw_burst='10'))
 
@@ -407,7 +407,7 @@ class PictureTest(base.TestCase):
                 limits.InventoryUse(0, 'memory', 4096, 0, 1024),
                 limits.InventoryUse(0, 'unused', 72000, 0, 0))
         texts = ' '.join(etree.fromstring(plan_picture.draw_plan(
-            plan.Plan(1, 1, (plan.FlavorPlan(Flavor('one', 1, 1), 1, (
+            plan.CapacityPlan(1, 1, (plan.FlavorPlan(Flavor('one', 1, 1), 1, (
                 host_plan('h', uses=uses),)),)), [])).itertext())
         self.assertIn('35 left, too little for one more', texts)
         self.assertIn('node 1, % of memory bandwidth', texts)
@@ -424,7 +424,7 @@ class PictureTest(base.TestCase):
             self.assertEqual(first, second)
 
     def test_names_are_not_taken_for_markup(self):
-        odd = plan.Plan(1, 1, (plan.FlavorPlan(
+        odd = plan.CapacityPlan(1, 1, (plan.FlavorPlan(
             Flavor('<&> $x$', 1, 1), 0, (host_plan('h'),)),))
         self.assertIn('<&> $x$', ' '.join(etree.fromstring(
             plan_picture.draw_plan(odd, [])).itertext()))

@@ -17,8 +17,8 @@ from ghsched_nova.tests.unit.features.planner import samples
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
+from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
-from ghsched_placement.features.planner.state import State
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import resources
@@ -49,12 +49,12 @@ def way(node, wanted):
 class PlaceTest(base.TestCase):
 
     def test_cpus_are_not_looked_at_where_they_are_not_known(self):
-        state, wanted = State(samples.host(cells=False)), need(vcpus=3)
+        state, wanted = FilledHost(samples.host(cells=False)), need(vcpus=3)
         state.place_guest(wanted, way(0, wanted), (0,))
         self.assertEqual((0,), state.find_host_nodes(wanted, way(0, wanted)))
 
     def test_nova_chooses_where_nothing_of_ours_does(self):
-        state = State(samples.host(vfs=(4, 0)))
+        state = FilledHost(samples.host(vfs=(4, 0)))
         wanted = needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=2,ram=512,hw:numa_nodes=1'))
         free = GuestPlacement((), ())
@@ -79,9 +79,10 @@ class ClassTest(base.TestCase):
 
     def state(self, kind, left):
         """A host whose nodes have so much left of a class."""
-        total = State(samples.host(**self.offered)).get_free_amount((1, kind))
+        total = FilledHost(
+            samples.host(**self.offered)).get_free_amount((1, kind))
         self.assertGreater(total, 0)
-        return State(samples.host(used={
+        return FilledHost(samples.host(used={
             (f'_NUMA{node}', kind): total - left for node in (0, 1)},
             **self.offered))
 

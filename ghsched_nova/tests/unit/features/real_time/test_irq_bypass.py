@@ -53,11 +53,12 @@ GUIDE = 'kvm [1]: GICv4.1 support enabled'
 
 #: 39-bit tables, fault reporting and the like, with and without bit 59.
 DMAR_PI, DMAR_OLD = 0x8D2078C106F0466, 0x0D2078C106F0466
-INTEL = bypass.Facts({'kvm_intel/enable_apicv': 'Y'}, dmars=(DMAR_PI,) * 2,
-                     interrupts=REMAPPED)
-AMD = bypass.Facts({'kvm_amd/avic': 'Y'},
-                   ivhds=(0x58F77EF22294ADE, 0x206D73EF22254ADE),
-                   interrupts=REMAPPED)
+INTEL = bypass.BypassFacts({'kvm_intel/enable_apicv': 'Y'},
+                           dmars=(DMAR_PI,) * 2,
+                           interrupts=REMAPPED)
+AMD = bypass.BypassFacts({'kvm_amd/avic': 'Y'},
+                         ivhds=(0x58F77EF22294ADE, 0x206D73EF22254ADE),
+                         interrupts=REMAPPED)
 
 
 class DetectTest(base.TestCase):
@@ -77,18 +78,18 @@ class DetectTest(base.TestCase):
                 ('GICv4 support disabled', ()),
                 ('GICv4.1 support disabled', ())):
             log = KERNEL.format(line)
-            self.assertFound(wanted, bypass.Facts(log=log))
-            self.assertFound(wanted, bypass.Facts(
+            self.assertFound(wanted, bypass.BypassFacts(log=log))
+            self.assertFound(wanted, bypass.BypassFacts(
                 log=log.replace('kvm', '[    1.234567] kvm')))
 
     def test_a_kernel_that_was_booted_on_a_gicv4(self):
-        self.assertFound({bypass.VLPI}, bypass.Facts(log=BOOTED))
+        self.assertFound({bypass.VLPI}, bypass.BypassFacts(log=BOOTED))
         # What the ITS can do is not what KVM does with it.
-        self.assertFound((), bypass.Facts(log=BOOTED.replace(
+        self.assertFound((), bypass.BypassFacts(log=BOOTED.replace(
             'kvm [1]: GICv4 support enabled\n', '')))
 
     def test_requested_and_present_state_differ(self):
-        self.assertFound((), bypass.Facts(
+        self.assertFound((), bypass.BypassFacts(
             command_line='kvm-arm.vgic_v4_enable=1',
             log='Kernel command line: kvm-arm.vgic_v4_enable=1\n'))
 
@@ -128,7 +129,7 @@ class DetectTest(base.TestCase):
         st.text()))
     def test_any_text_is_something_or_nothing(self, log, interrupts,
                                               parameters):
-        found = bypass.detect_interrupt_bypass(bypass.Facts(
+        found = bypass.detect_interrupt_bypass(bypass.BypassFacts(
             parameters, (1,), (2,), interrupts, '', log))
         self.assertLessEqual(found, {bypass.VLPI, bypass.VSGI})
 

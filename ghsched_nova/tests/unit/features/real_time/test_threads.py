@@ -184,7 +184,7 @@ class PrivilegedTest(ThreadsTestCase):
 
     def refused(self, role, wanted, thread=None):
         thread = thread or self.threads()[role]
-        return privileged.apply_thread_change(model.Action(
+        return privileged.apply_thread_change(model.ThreadChange(
             'uuid', 'web', role, thread, wanted, ''))
 
     def status(self, *tids):

@@ -190,7 +190,7 @@ class MeterTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.source = Fake()
-        self.meter = flow_source.Meter(self.source, affinity.Settings(
+        self.meter = flow_source.Meter(self.source, affinity.AffinitySettings(
             half_life=0.001, least=1, delay=60))
         self.all = frozenset('ab')
 

@@ -82,7 +82,7 @@ class RefusalLogTest(base.TestCase):
 
     def test_metrics_have_a_sample_for_each_flavor(self):
         found = prometheus_client.CollectorRegistry()
-        found.register(refusal_metrics.Collector(
+        found.register(refusal_metrics.RefusalCollector(
             self.directory / refusal_log.FILE))
         labels = {'flavor': '1', 'name': 'small'}
         self.assertIsNone(found.get_sample_value('ghsched_refusals_total',
@@ -116,7 +116,7 @@ class CollectTest(base.TestCase):
 
     def test_records_of_all_hosts_are_summed(self):
         one = refusal_record.to_json(
-            [refusal_record.Refused('1', 'small', 2, 5.0)])
+            [refusal_record.RefusalCount('1', 'small', 2, 5.0)])
         found = self.collect({
             'a': one, 'b': one, 'c': oslo_messaging.MessagingTimeout(),
             'd': oslo_messaging.RemoteError('UnsupportedVersion')})

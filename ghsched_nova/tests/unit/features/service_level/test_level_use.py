@@ -33,8 +33,8 @@ snapshot = observing.snapshot
 
 
 def busy(share, uuid='u'):
-    return load.Load(1.0, 60.0, (), (
-        load.GuestNode(uuid, 0, 0, 2, 1024, cpu_load=share),))
+    return load.HostLoad(1.0, 60.0, (), (
+        load.GuestNodeLoad(uuid, 0, 0, 2, 1024, cpu_load=share),))
 
 
 class PeriodsTest(base.TestCase):
@@ -47,7 +47,8 @@ class PeriodsTest(base.TestCase):
 
     def test_figures_are_in_percent_of_the_node(self):
         self.assertEqual(
-            service_level.Period(30, 80, 30, 29.0, 12.5, 50.0, 0.75, True),
+            service_level.LevelPeriod(30, 80, 30, 29.0, 12.5, 50.0, 0.75,
+                                      True),
             self.period(guest(125.0, held=29.0, maximum=80), busy(0.75)))
 
     def test_unknown_figures_are_none(self):

@@ -33,7 +33,7 @@ class ServiceMetricsTest(base.TestCase):
 
     def value(self, path, name, **labels):
         registry = prometheus_client.CollectorRegistry()
-        registry.register(service_metrics.Collector(path))
+        registry.register(service_metrics.ServiceLevelCollector(path))
         return registry.get_sample_value(f'ghsched_server_{name}',
                                          {**LABELS, **labels})
 
@@ -45,7 +45,8 @@ class ServiceMetricsTest(base.TestCase):
                 seconds=60.0),
             service_level.LevelKey('u', 1): service_level.Level(
                 service_level.Owner('web', 'p', 'f'), 7, 1000.0,
-                service_level.Period(30, 80, None, 28, 12.5), 600.0, 0.0, 10,
+                service_level.LevelPeriod(30, 80, None, 28, 12.5), 600.0,
+                0.0, 10,
                 {ShortageCause.NODE_FULL: 2},
                 {ShortageCause.NODE_FULL: 120.0})}))
         os.utime(path, (1000, 1000))
@@ -65,7 +66,7 @@ class ServiceMetricsTest(base.TestCase):
         path.write_text(service_level.to_json({
             service_level.LevelKey(server, 1): service_level.Level(
                 service_level.Owner('web', 'p', 'f'), 7, seen,
-                service_level.Period(30), 600.0)
+                service_level.LevelPeriod(30), 600.0)
             for server, seen in (('deleted', 940.0), ('u', 1000.0))}))
         for written, running in ((1001, 30), (1601, None)):
             os.utime(path, (written, written))

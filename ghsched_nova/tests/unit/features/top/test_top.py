@@ -266,7 +266,7 @@ class ScreenTest(base.TestCase):
         self.assertIn('effective', shown.render_terminal_output(80, 10))
 
     def test_only_an_alarm_is_red(self):
-        lines = [top_output.Line('a'), top_output.Line('b', True)]
+        lines = [top_output.TableLine('a'), top_output.TableLine('b', True)]
         self.assertEqual('\x1b[Ha\x1b[K\n\x1b[31mb\x1b[0m\x1b[K\x1b[J',
                          top_screen.render_screen(lines, colour=True))
         self.assertNotIn('\x1b[31m', top_screen.render_screen(lines))
@@ -285,7 +285,7 @@ class ScreenTest(base.TestCase):
                                side_effect=lambda _fd, data: len(data)
                                ) as write:
             top._write_all(1, top_screen.render_screen(
-                [top_output.Line('a')] * 2))
+                [top_output.TableLine('a')] * 2))
         self.assertEqual(1, write.call_count)
 
     def test_names_do_no_harm_to_the_terminal(self):
@@ -300,7 +300,7 @@ class TotalsTest(base.TestCase):
         nodes = tuple(view.NodeUsage(
             (number,), _mb(3 + number), _mb(1), _mb(2), _mb(number),
             capacity, 30) for number, capacity in enumerate(capacities))
-        shown = top_source.Snapshot(
+        shown = top_source.TopSnapshot(
             'x', 'rate_mb', nodes, (), (),
             rates.sum_bandwidths(node.used for node in nodes))
         return [line.split() for line in
@@ -319,7 +319,7 @@ class TotalsTest(base.TestCase):
 
 
 def _mb(rate):
-    return rates.Figure(rates.State.OK, rate * 1e6)
+    return rates.Figure(rates.RateState.OK, rate * 1e6)
 
 
 class OrderTest(base.TestCase):
@@ -327,9 +327,9 @@ class OrderTest(base.TestCase):
     def usage(self, name, rate, minimum, maximum):
         guest = trees.guest(name, name, minimum=minimum, maximum=maximum)
         figure = (rates.NOTHING if rate is None
-                  else rates.Figure(rates.State.OK, rate))
+                  else rates.Figure(rates.RateState.OK, rate))
         held = effective_limits.EffectiveLimits(minimum, maximum, True)
-        return view.GuestUsage(guest, (), (view.GuestNode(
+        return view.GuestUsage(guest, (), (view.GuestNodeBandwidth(
             (len(name),), guest.policy.policy.nodes[0], held, figure),),
             figure)
 
@@ -350,7 +350,7 @@ class OrderTest(base.TestCase):
 
     def test_a_policy_that_can_not_be_read_is_reported(self):
         guest = view.MonitoredGuest('a\x1b', problem='no number')
-        shown = top_source.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+        shown = top_source.TopSnapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         self.assertIn('a?: no number', as_lines(shown, 'now'))
 
@@ -361,7 +361,7 @@ class OrderTest(base.TestCase):
                 (30, 60, False), (28, 58, False), (27, 60, True),
                 (30, 57, True), (40, 100, False), (None, None, False)):
             held = effective_limits.EffectiveLimits(minimum, maximum, True)
-            shown = top_source.Snapshot('x', 'rate_mb', (), (replace(
+            shown = top_source.TopSnapshot('x', 'rate_mb', (), (replace(
                 usage, nodes=(replace(row, effective=held),)),), (),
                 rates.ZERO)
             *_above, line = top_output.make_top_page(
@@ -370,7 +370,7 @@ class OrderTest(base.TestCase):
 
     def test_servers_are_known_by_their_names_and_found(self):
         guest = view.MonitoredGuest('instance-1', 'some-uuid', server='web')
-        shown = top_source.Snapshot('x', 'rate_mb', (), (view.GuestUsage(
+        shown = top_source.TopSnapshot('x', 'rate_mb', (), (view.GuestUsage(
             guest, (), (), rates.NOTHING),), (), rates.ZERO)
         for match, found in (('', True), ('eb', True), ('some', True),
                              ('instance', True), ('db', False)):
@@ -378,7 +378,7 @@ class OrderTest(base.TestCase):
             self.assertEqual(found, 'web   ' in text, match)
 
     def test_part_of_a_page_is_that_of_the_whole(self):
-        shown = top_source.Snapshot('x', 'rate_mb', (), tuple(
+        shown = top_source.TopSnapshot('x', 'rate_mb', (), tuple(
             self.usage(f'a{number:03}', 1.0, 1, 100)
             for number in range(50)), (), rates.ZERO)
         page = top_output.make_top_page(shown, 'now')

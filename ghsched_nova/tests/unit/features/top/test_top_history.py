@@ -47,7 +47,7 @@ class SinceTest(base.TestCase):
         for ago, rates in ((7200, {'u1': 9e9}),
                            (60, {'u1': 1e9, 'u2': 4e9, '': 6e9})):
             history = usage_history.add_period_to_history(
-                history, usage_history.Period(
+                history, usage_history.UsagePeriod(
                     end - ago - 60, end - ago,
                     {UsageKey(uuid, 1): rate for uuid, rate in rates.items()},
                     {'u1': 'web\x1b', 'u2': 'batch'}, {1: 10e9}))
