@@ -21,7 +21,7 @@ Value = TypeVar('Value')
 
 
 class AgedCache(Generic[Key, Value]):
-    """Values by key; thread-safe.
+    """Cache whose values expire; thread-safe.
 
     :param max_age: seconds for which a value is kept.
     :param max_values: number of values above which the oldest is dropped.
@@ -35,7 +35,7 @@ class AgedCache(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def get(self, key: Key) -> Value | None:
+    def get_fresh_value(self, key: Key) -> Value | None:
         """Return the value of a key; None if there is none or it is old."""
         with self._lock:
             known = self._values.get(key)
@@ -43,7 +43,7 @@ class AgedCache(Generic[Key, Value]):
             return None
         return known[0]
 
-    def set(self, key: Key, value: Value) -> None:
+    def set_value(self, key: Key, value: Value) -> None:
         with self._lock:
             self._values.pop(key, None)
             self._values[key] = value, time.monotonic()

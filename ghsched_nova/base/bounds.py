@@ -131,7 +131,7 @@ class Checked:
 
         :param args: arguments as they have crossed, see :func:`pack`.
         :returns: result of the function.
-        :raises Refused: if an argument is out of its bounds.
+        :raises OutOfBounds: if an argument is out of its bounds.
         """
         if len(args) != len(self.codecs):
             raise OutOfBounds(
@@ -181,7 +181,8 @@ class Codec:
         """Return the value that :func:`pack` has made lists of.
 
         :param budget: counter of the values that may still be checked.
-        :raises Refused: if a value is of a wrong type, or out of its bounds.
+        :raises OutOfBounds: if a value is of a wrong type, or out of its
+            bounds.
         """
         return self._read(packed, budget or iter(range(MAX_VALUES)))
 
@@ -189,7 +190,7 @@ class Codec:
 def check(value: object) -> None:
     """Refuse an object of a dataclass with a field out of its bounds.
 
-    :raises Refused: with the reason.
+    :raises OutOfBounds: with the reason.
     """
     Codec(type(value)).unpack(pack(value))
 
@@ -309,7 +310,7 @@ def _check_sequence(value: object, budget: _Budget) -> Sequence[object]:
     into tuples.
 
     :param budget: counter of the values that may still be checked.
-    :raises Refused: if the type is wrong, or too many values were checked.
+    :raises OutOfBounds: if the type is wrong, or too many values were checked.
     """
     _spend_budget(budget)
     if not isinstance(value, list | tuple):

@@ -249,7 +249,7 @@ def check_qemu_process(process: tuple[str, int]) -> None:
     """Check that a process is the QEMU process of a libvirt domain.
 
     :param process: name of the domain, and process ID.
-    :raises Refused: if the process does not run this domain.
+    :raises OutOfBounds: if the process does not run this domain.
     """
     name, pid = process
     if qemu.find_qemu_process(get_qemu_pid_directory(), name) != pid:

@@ -156,7 +156,7 @@ def _change_groups(host: engine.HostEngine, guests: compute_hooks.HostGuests,
     report = reconcile.ReconcileReport(
         foreign=tuple(sorted(naming.list_foreign_groups(before))))
     if wanted.guests or wanted.removable:
-        change = (reconcile.reconcile if applies
+        change = (reconcile.reconcile_groups if applies
                   else reconcile.preview_reconciliation)
         report = change(reconcile.HostPaths(host.root, host.run_path), wanted)
     return host_output.GroupChanges(wanted, replace(

@@ -208,7 +208,8 @@ class ComputePart:
         :raises PolicyError: if the host cannot enforce them.
         """
 
-    def reconcile(self, running: Sequence[desired.Running]) -> Iterable[str]:
+    def reconcile_guests(self, running: Sequence[desired.Running]
+                         ) -> Iterable[str]:
         """Enforce the settings of all running domains again.
 
         Errors are logged by the caller.
@@ -425,11 +426,11 @@ class ComputeParts:
                 with self._logging_errors(feature.name, 'reconcile_guest'):
                     part.reconcile_guest(running)
 
-    def reconcile(self, running: Sequence[desired.Running]) -> None:
+    def reconcile_guests(self, running: Sequence[desired.Running]) -> None:
         """Enforce all features' settings of running domains; never raises."""
         for feature, part in self._parts:
-            with self._logging_errors(feature.name, 'reconcile'):
-                self.count_repairs(part.reconcile(running))
+            with self._logging_errors(feature.name, 'reconcile_guests'):
+                self.count_repairs(part.reconcile_guests(running))
 
     @contextlib.contextmanager
     def _logging_errors(self, feature: str, hook: str) -> Iterator[None]:

@@ -95,7 +95,7 @@ class HostEngine(host_facts.HostFacts):
         #: Function that brings resctrl into the desired state.
         self.run_reconcile: Callable[
             [Path, Path, model.Wanted],
-            reconciling.ReconcileReport] = root_calls.reconcile
+            reconciling.ReconcileReport] = root_calls.reconcile_groups
         #: Renderer of policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
@@ -251,8 +251,8 @@ class HostEngine(host_facts.HostFacts):
                 problems.append(model.PolicyProblem(*owner, str(error)))
         return host, guests, problems
 
-    def reconcile(self, count_repairs: Callable[[Iterable[str]], object]
-                  = tuple) -> tuple[model.PolicyProblem, ...]:
+    def reconcile_groups(self, count_repairs: Callable[[Iterable[str]], object]
+                         = tuple) -> tuple[model.PolicyProblem, ...]:
         """Enforce all guests' bandwidth policies; remove unused groups.
 
         :param count_repairs: called with the kind of each change made.
@@ -307,7 +307,7 @@ class HostEngine(host_facts.HostFacts):
         if (self._partitioned or monitor in own
                 or any(map(naming.is_shared_group, groups))):
             try:
-                self.reconcile()
+                self.reconcile_groups()
             except Exception as error:
                 LOG.warning('ghsched: cannot update shared resctrl groups '
                             'after a guest stopped; retrying in the next '

@@ -26,9 +26,9 @@ def _load_privileged() -> ModuleType:
     return privileged
 
 
-def reconcile(root: Path, run_path: Path, wanted: model.Wanted) -> Any:
+def reconcile_groups(root: Path, run_path: Path, wanted: model.Wanted) -> Any:
     """Bring the host's resctrl groups to the desired state, as root."""
-    return _load_privileged().reconcile(root, run_path, wanted)
+    return _load_privileged().reconcile_groups(root, run_path, wanted)
 
 
 def remove_own_group(root: Path, uuid: str) -> bool:

@@ -61,8 +61,8 @@ def remove_own_group(root: Path, uuid: str) -> bool:
         raise fs.GroupError(str(error)) from None
 
 
-def reconcile(root: Path, run_path: Path,
-              wanted: model.Wanted) -> reconciling.ReconcileReport:
+def reconcile_groups(root: Path, run_path: Path,
+                     wanted: model.Wanted) -> reconciling.ReconcileReport:
     """Bring the host's resctrl groups to the desired state, as root.
 
     :param run_path: directory with libvirt's PID files.
@@ -81,7 +81,7 @@ def reconcile(root: Path, run_path: Path,
 
 @privsep.entrypoint(privsep.context, timeout=300.0)
 def _reconcile(root: _Root, run_path: _RunPath, wanted: model.Wanted) -> Any:
-    return bounds.pack(reconciling.reconcile(
+    return bounds.pack(reconciling.reconcile_groups(
         reconciling.HostPaths(Path(root), Path(run_path)), wanted))
 
 

@@ -98,8 +98,8 @@ def preview_reconciliation(paths: HostPaths, wanted: model.Wanted,
                            plan.overlaps)
 
 
-def reconcile(paths: HostPaths, wanted: model.Wanted,
-              files: fs.Files | None = None) -> ReconcileReport:
+def reconcile_groups(paths: HostPaths, wanted: model.Wanted,
+                     files: fs.Files | None = None) -> ReconcileReport:
     """Bring the guests' resctrl groups to the desired state.
 
     Groups, schemata values and the threads in groups are corrected. An error

@@ -117,11 +117,11 @@ class PolicyEnforcer:
         """
         with self._changing:
             self._reconcile_resctrl()
-        self._parts.reconcile(self._guests.running)
+        self._parts.reconcile_guests(self._guests.running)
 
     def _reconcile_resctrl(self) -> None:
         try:
-            problems = self._host.reconcile(self._parts.count_repairs)
+            problems = self._host.reconcile_groups(self._parts.count_repairs)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
             LOG.exception('ghsched: cannot enforce the bandwidth policies of '

@@ -121,7 +121,7 @@ class Client(nova_reader.NovaReader):
             of the action, with its arguments.
         :param advice: text to add to the error if nova-api does not know the
             action.
-        :raises Refused: if the request is refused.
+        :raises CommandRefused: if the request is refused.
         :raises CommandError: if the request fails.
         """
         response = http.send_request(

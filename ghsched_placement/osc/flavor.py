@@ -384,7 +384,7 @@ def list_requirements(size: Size, extra_specs: Mapping[str, str],
 
     :param hosts: hosts whose VFs are looked at to guess their resource class.
     :param classes: resource class of the VFs by PCI alias, where it is known.
-    :raises Refused: if the flavor is invalid.
+    :raises CommandRefused: if the flavor is invalid.
     """
     shapes = list_node_count_variants(size, extra_specs)
     policy, _guest = parse_flavor_specs(size, shapes[0])

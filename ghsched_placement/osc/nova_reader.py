@@ -311,7 +311,7 @@ class NovaReader:
         Nova checks that the host has enough free resources.
 
         :param service_host: nova-compute service of the destination host.
-        :raises Refused: when Nova refuses the migration.
+        :raises CommandRefused: when Nova refuses the migration.
         :raises CommandError: when the request fails.
         """
         response = http.send_request(

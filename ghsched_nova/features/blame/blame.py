@@ -149,7 +149,8 @@ def _set_limits_as_root(root: Path, run_path: Path,
     :param run_path: path of libvirt's run-time files.
     :param wanted: the desired limits.
     """
-    return reconcile.reconcile(reconcile.HostPaths(root, run_path), wanted)
+    return reconcile.reconcile_groups(reconcile.HostPaths(root, run_path),
+                                      wanted)
 
 
 def _print_cap_event(event: str, uuid: str) -> None:

@@ -303,7 +303,8 @@ class Capper:
             [running], [naming.render_own_group_name(uuid)])
         if (wanted.cache is not None or engine.has_default_cap
                 or running.shared_group):
-            engine.reconcile()      # groups of other guests may be affected
+            # Groups of other guests may be affected.
+            engine.reconcile_groups()
         else:
             engine.run_reconcile(engine.root, engine.run_path, wanted)
 

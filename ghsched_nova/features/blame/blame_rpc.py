@@ -88,8 +88,8 @@ class BlameEndpoint:
             return {'refused': str(error)}
 
 
-def make_part(services: compute_hooks.ComputeServices
-              ) -> blame_record.BlameRecord:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> blame_record.BlameRecord:
     """Return the part of blame in nova-compute."""
     record = blame_record.BlameRecord(services.state_path / blame_record.FILE)
     record.endpoint = BlameEndpoint(

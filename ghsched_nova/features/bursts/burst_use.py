@@ -100,7 +100,8 @@ class BurstRecorder(compute_hooks.ComputePart):
             for node in report['host'])}}
 
 
-def make_part(services: compute_hooks.ComputeServices) -> BurstRecorder:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> BurstRecorder:
     """Return the part of bursts in nova-compute."""
     return BurstRecorder(services.section, services.state_path / FILE)
 

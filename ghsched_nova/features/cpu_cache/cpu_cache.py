@@ -44,6 +44,6 @@ class CpuCaches(compute_hooks.ComputePart):
                                    | {cache_part.CAPABILITY})
 
 
-def make_part(services: compute_hooks.ComputeServices) -> CpuCaches:
+def make_compute_part(services: compute_hooks.ComputeServices) -> CpuCaches:
     """Return the part of L3 caches in nova-compute."""
     return CpuCaches(Path(services.section.sysfs_path))

@@ -247,7 +247,7 @@ def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
     :param explanation: explanation of what a guest gets on a host, with the
         needs of the guest.
     :returns: values of the explanation's fields, by name of the field.
-    :raises Refused: if the guest does not fit on the host.
+    :raises DoesNotFit: if the guest does not fit on the host.
     """
     question, guest, policy = _get_question_topology_and_policy(explanation)
     assert explanation.need is not None  # noqa: S101

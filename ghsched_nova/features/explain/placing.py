@@ -87,8 +87,8 @@ class ChosenPlacement:
 def choose_placement(request: PlacementRequest) -> ChosenPlacement:
     """Return the host NUMA nodes and VFs that the scheduler would choose.
 
-    :raises Refused: if the guest does not fit on the host, or not on the host
-        NUMA nodes that the user has requested.
+    :raises DoesNotFit: if the guest does not fit on the host, or not on the
+        host NUMA nodes that the user has requested.
     """
     _check_monitor(request)
     if request.nodes is not None:
@@ -161,8 +161,7 @@ def _find_refusal_reasons(request: PlacementRequest) -> Iterator[Lack]:
 
 
 def _check_monitor(request: PlacementRequest) -> None:
-    """Raise Refused if a guest is to be measured on a host that cannot do it.
-    """
+    """Raise DoesNotFit if a host cannot measure a guest that asks for it."""
     held = request.host.resctrl.capabilities()
     if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise DoesNotFit('', Lack(
@@ -172,8 +171,7 @@ def _check_monitor(request: PlacementRequest) -> None:
 
 def _check_requested_host_nodes(request: PlacementRequest,
                                 nodes: Sequence[int]) -> None:
-    """Raise Refused if a guest does not fit on the requested host NUMA nodes.
-    """
+    """Raise DoesNotFit if a guest does not fit on the requested host nodes."""
     cells = request.need.guest.cells
     if len(nodes) != len(cells):
         raise DoesNotFit(f'the guest has {len(cells)} NUMA nodes, but host '

@@ -49,6 +49,6 @@ class RepairCounts(compute_hooks.ComputePart):
             self._file.write(self._counts)
 
 
-def make_part(services: compute_hooks.ComputeServices) -> RepairCounts:
+def make_compute_part(services: compute_hooks.ComputeServices) -> RepairCounts:
     """Return the part of the metrics in nova-compute."""
     return RepairCounts(services.state_path / repair_metrics.FILE)

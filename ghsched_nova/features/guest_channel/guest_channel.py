@@ -344,7 +344,8 @@ class GuestChannels(compute_hooks.ComputePart):
             channel.stream.close()
 
 
-def make_part(services: compute_hooks.ComputeServices) -> GuestChannels:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> GuestChannels:
     """Return the part of guests' channels in nova-compute."""
     return GuestChannels(
         lambda: services.libvirt_host.get_connection(),

@@ -48,7 +48,8 @@ class GuestTopology(compute_hooks.ComputePart):
                                              guest.host_nodes, host)
 
 
-def make_part(services: compute_hooks.ComputeServices) -> GuestTopology:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> GuestTopology:
     """Return the part of guest topology in nova-compute."""
     return GuestTopology(services.section)
 

@@ -61,7 +61,8 @@ class HistoryRecorder(compute_hooks.ComputePart):
         return usage_history.to_diagnostics(self.history, guest.uuid)
 
 
-def make_part(services: compute_hooks.ComputeServices) -> HistoryRecorder:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> HistoryRecorder:
     """Return the part of the history in nova-compute."""
     return HistoryRecorder(services.state_path / FILE)
 

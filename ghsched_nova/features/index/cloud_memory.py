@@ -52,11 +52,11 @@ class CloudMemory:
         :param ask: function that asks Placement. An answer that is false or
             empty is not remembered.
         """
-        answer = self._answers.get(question)
+        answer = self._answers.get_fresh_value(question)
         if not answer:
             answer = ask()
             if answer:
-                self._answers.set(question, answer)
+                self._answers.set_value(question, answer)
         return answer
 
     def answer_from_index(self, cloud: CloudQueries) -> CloudQueries:

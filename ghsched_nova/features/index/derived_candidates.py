@@ -123,7 +123,7 @@ def find_template(templates: Templates, query: Hashable,
                   view: HostView) -> Template | None:
     """Return the template for a query and hosts of the kind of a host."""
     left = view.row.placement_headroom
-    return templates.get((query, left and left.shape))
+    return templates.get_fresh_value((query, left and left.shape))
 
 
 def make_candidate_template(parameters: Sequence[tuple[str, str]],

@@ -86,7 +86,8 @@ class HeadroomReporter(compute_hooks.ComputePart):
             self._reported)
 
 
-def make_part(services: compute_hooks.ComputeServices) -> HeadroomReporter:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> HeadroomReporter:
     """Return the part of the index in nova-compute."""
     return HeadroomReporter(services.section)
 

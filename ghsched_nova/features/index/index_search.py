@@ -440,7 +440,7 @@ class _CandidateCollector:
                     derived_candidates.make_candidate_template(
                         self._query.parameters, found, summaries, row))
         if template is not None:
-            self._templates.set((self._query, template.shape), template)
+            self._templates.set_value((self._query, template.shape), template)
 
     def _add_candidates(self, view: HostView, found: Sequence[Any],
                         summaries: Mapping[str, Any]) -> None:

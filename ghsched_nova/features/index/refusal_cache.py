@@ -79,7 +79,7 @@ class RefusalCache:
         :param has_candidates: function that returns whether Placement has an
             allocation candidate for a query.
         """
-        known = self._refusals.get(make_request_signature(spec))
+        known = self._refusals.get_fresh_value(make_request_signature(spec))
         if known is None:
             return None
         holds = (not any(has_candidates([*query]) for query in known.queries)
@@ -101,8 +101,8 @@ class RefusalCache:
         proofs = queries if all(queries) else ()
         if not proofs and not is_proven:
             return
-        self._refusals.set(make_request_signature(spec),
-                           _Refusal(reason, proofs))
+        self._refusals.set_value(make_request_signature(spec),
+                                 _Refusal(reason, proofs))
 
     def clear(self) -> None:
         """Drop all cached refusals of scheduling requests."""

@@ -82,7 +82,8 @@ class InterruptMover(compute_hooks.ComputePart):
             else engine.Report()
         )
 
-    def reconcile(self, running: Sequence[desired.Running]) -> tuple[str, ...]:
+    def reconcile_guests(self, running: Sequence[desired.Running]
+                         ) -> tuple[str, ...]:
         """Move device interrupts to housekeeping CPUs.
 
         Housekeeping CPUs are CPUs that are not dedicated to guests. Each move
@@ -128,7 +129,8 @@ class InterruptMover(compute_hooks.ComputePart):
             self._proc)
 
 
-def make_part(services: compute_hooks.ComputeServices) -> InterruptMover:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> InterruptMover:
     """Return the part of device interrupts in nova-compute."""
     return InterruptMover(services.section, services.dedicated_cpus)
 

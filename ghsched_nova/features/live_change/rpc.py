@@ -274,7 +274,8 @@ class LiveChangePart(compute_hooks.ComputePart):
             services.report_shared_groups, self._moves,
             services.refresh_guest)
 
-    def reconcile(self, running: Sequence[desired.Running]) -> Iterable[str]:
+    def reconcile_guests(self, running: Sequence[desired.Running]
+                         ) -> Iterable[str]:
         """Finish or undo moves that a crash of nova-compute interrupted."""
         self._moves.finish_interrupted_moves(running,
                                              self.endpoint.running_domain)

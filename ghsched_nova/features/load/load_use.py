@@ -114,7 +114,7 @@ class LoadReporter(compute_hooks.ComputePart):
             self._notify(change, values)
 
 
-def make_part(services: compute_hooks.ComputeServices) -> LoadReporter:
+def make_compute_part(services: compute_hooks.ComputeServices) -> LoadReporter:
     """Return the part of the load in nova-compute."""
     def notify(change: bottleneck.BottleneckChange,
                payload: dict[str, Any]) -> None:

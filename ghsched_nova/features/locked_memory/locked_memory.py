@@ -60,7 +60,8 @@ class LockedMemory(compute_hooks.ComputePart):
         return render_locked_memory(xml, guest.libvirt_version)
 
 
-def make_part(_services: compute_hooks.ComputeServices) -> LockedMemory:
+def make_compute_part(_services: compute_hooks.ComputeServices
+                      ) -> LockedMemory:
     """Return the part of locked memory in nova-compute."""
     return LockedMemory()
 

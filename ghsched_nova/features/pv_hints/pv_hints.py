@@ -63,6 +63,7 @@ class ParavirtualHints(compute_hooks.ComputePart):
             raise PolicyError(keys.PV_HINTS.extra_spec, hint_xml.NO_CPUS)
 
 
-def make_part(_services: compute_hooks.ComputeServices) -> ParavirtualHints:
+def make_compute_part(_services: compute_hooks.ComputeServices
+                      ) -> ParavirtualHints:
     """Return the part of paravirtual hints in nova-compute."""
     return ParavirtualHints(platform.machine())

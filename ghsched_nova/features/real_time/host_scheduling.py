@@ -208,7 +208,8 @@ class ThreadScheduler(compute_hooks.ComputePart):
             raise PolicyError(keys.VCPU_SCHEDULER.extra_spec,
                               'the kernel of the host refuses this class')
 
-    def reconcile(self, running: Sequence[desired.Running]) -> list[str]:
+    def reconcile_guests(self, running: Sequence[desired.Running]
+                         ) -> list[str]:
         """Correct the scheduling classes of guests' threads.
 
         A scheduling class is one of the kernel, such as SCHED_FIFO.
@@ -272,7 +273,8 @@ class ThreadScheduler(compute_hooks.ComputePart):
         return why
 
 
-def make_part(services: compute_hooks.ComputeServices) -> ThreadScheduler:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> ThreadScheduler:
     """Return the part of real-time scheduling in nova-compute."""
     return ThreadScheduler(services.section,
                            dedicated=services.dedicated_cpus,

@@ -70,7 +70,7 @@ class GuestTraffic(compute_hooks.ComputePart):
             addresses.parse_fixed_addresses(guest.get_xml_desc()))
 
 
-def make_part(services: compute_hooks.ComputeServices) -> GuestTraffic:
+def make_compute_part(services: compute_hooks.ComputeServices) -> GuestTraffic:
     """Return the part of traffic between guests in nova-compute."""
     return GuestTraffic(services.section)
 

@@ -82,13 +82,15 @@ class ServiceLevelRecorder(compute_hooks.ComputePart):
         """Notify about guests that lost or regained their protection."""
         self._notify_protection()
 
-    def reconcile(self, running: Sequence[desired.Running]) -> Iterable[str]:
+    def reconcile_guests(self, running: Sequence[desired.Running]
+                         ) -> Iterable[str]:
         """Notify about guests that lost or regained their protection."""
         self._notify_protection()
         return ()
 
 
-def make_part(services: compute_hooks.ComputeServices) -> ServiceLevelRecorder:
+def make_compute_part(services: compute_hooks.ComputeServices
+                      ) -> ServiceLevelRecorder:
     """Return the part of service levels in nova-compute."""
     notifier = protection_events.ProtectionNotifier(services.notify)
     return ServiceLevelRecorder(

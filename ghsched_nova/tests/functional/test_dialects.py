@@ -80,7 +80,7 @@ class OwnGroupTest(base.TestCase):
             staged=host.dialect.staged,
         )
         place = reconcile.HostPaths(root, self.top)
-        first = reconcile.reconcile(place, wanted)
+        first = reconcile.reconcile_groups(place, wanted)
         self.assertEqual((), first.problems)
         # A line that a new group has by itself is not written.
         self.assertEqual(
@@ -90,7 +90,7 @@ class OwnGroupTest(base.TestCase):
         self.assertEqual(set(threads.tids.values()),
                          set(first.actions[-1].threads))
         self.assertEqual(reconcile.ReconcileReport(),
-                         reconcile.reconcile(place, wanted))
+                         reconcile.reconcile_groups(place, wanted))
         self.assertFalse(fs.remove_group(root, UUID))
         threads.end()
         self.assertTrue(fs.remove_group(root, UUID))

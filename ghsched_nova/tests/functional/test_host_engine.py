@@ -168,7 +168,7 @@ class EmulatedTestCase(base.TestCase):
 
     def reconcile_one(self, desired, files=None,
                       lock_timeout=fs.LOCK_TIMEOUT):
-        return reconcile.reconcile(
+        return reconcile.reconcile_groups(
             reconcile.HostPaths(self.root, self.sysfs,
                                 lock_timeout=lock_timeout),
             self.wanted(desired), files)
@@ -282,7 +282,7 @@ class ReconcileTest(EmulatedTestCase):
         )
 
     def reconcile(self, guests=None):
-        return reconcile.reconcile(
+        return reconcile.reconcile_groups(
             reconcile.HostPaths(self.root, self.sysfs), self.wanted(guests))
 
     def assert_in_order(self):
@@ -326,7 +326,7 @@ class ReconcileTest(EmulatedTestCase):
                     super().write(path, text)
 
             try:
-                reconcile.reconcile(
+                reconcile.reconcile_groups(
                     reconcile.HostPaths(self.root, self.sysfs), self.wanted(),
                     Slow())
             finally:
@@ -335,7 +335,7 @@ class ReconcileTest(EmulatedTestCase):
         os.close(write)
         self.assertEqual(b'here', os.read(read, 4))
         exc = self.assertRaises(
-            fs.GroupError, reconcile.reconcile,
+            fs.GroupError, reconcile.reconcile_groups,
             reconcile.HostPaths(self.root, self.sysfs, lock_timeout=0.1),
             self.wanted())
         self.assertIn('another process has held the lock', exc.reason)
@@ -411,7 +411,7 @@ class EngineTestCase(EmulatedTestCase):
 
     def reconcile(self, *running):
         self.engine.running = lambda: running
-        return self.engine.reconcile()
+        return self.engine.reconcile_groups()
 
 
 class EngineTest(EngineTestCase):
@@ -496,8 +496,8 @@ class PrivsepTest(EmulatedTestCase):
         privsep.context.set_client_mode(True)
 
     def reconcile_one(self, desired):
-        return privileged.reconcile(self.root, self.sysfs,
-                                    self.wanted(desired))
+        return privileged.reconcile_groups(self.root, self.sysfs,
+                                           self.wanted(desired))
 
     def test_a_policy_is_held_and_a_refusal_comes_back_whole(self):
         self.start_guest()

@@ -113,7 +113,7 @@ class FailureTest(nova_base.GhschedTestCase):
                 self.kernel.error = None
 
         self.use_in_step(fixtures.MockPatch(
-            'ghsched_nova.resctrl.privileged.reconcile', once))
+            'ghsched_nova.resctrl.privileged.reconcile_groups', once))
         server = self.boot(self.flavor(mem_bw_min=60))
         host = self.api.get_server(server['id'])['OS-EXT-SRV-ATTR:host']
         self.assert_agreement(server, host, [60])
@@ -275,7 +275,7 @@ class SameHostTest(nova_base.GhschedTestCase):
 
     def a_privileged_helper_that_is_gone_stops_no_report(self):
         with fixtures.MockPatch(
-                'ghsched_nova.resctrl.privileged.reconcile',
+                'ghsched_nova.resctrl.privileged.reconcile_groups',
                 side_effect=RuntimeError('privsep is gone')):
             self._run_periodics()
 

@@ -17,7 +17,7 @@ from ghsched_nova.tests.functional import nova_base
 
 #: What nova-compute calls as root, in place of which the kernel's files of
 #: these tests stand; see unit/test_design.py.
-PRIVILEGED = ('ghsched_nova.resctrl.reconcile.reconcile',
+PRIVILEGED = ('ghsched_nova.resctrl.reconcile.reconcile_groups',
               'ghsched_nova.resctrl.plan.make_plan')
 #: What a scrape of the exporter calls.
 SCRAPE = ('ghsched_nova.monitor.', 'ghsched_nova.features.exporter.')

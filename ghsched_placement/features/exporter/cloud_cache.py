@@ -418,7 +418,7 @@ class CloudCache:
         :param record: flavor in Nova's API; None if the flavor does not exist.
         :param needs_owner_trait: whether nova-scheduler requires the trait
             OWNER_NOVA.
-        :raises Refused: if the flavor does not exist or is invalid.
+        :raises CommandRefused: if the flavor does not exist or is invalid.
         """
         if record is None:
             raise base.CommandRefused('Nova has no flavor of that name')

@@ -32,7 +32,8 @@ def list_history_rows(client: clients.Client, record: Mapping[str, Any]
     There is a row for each minute of the last hours and each host NUMA node.
 
     :param record: Nova's record of the server.
-    :raises Refused: if the server's host does not report the used bandwidth.
+    :raises CommandRefused: if the server's host does not report the used
+        bandwidth.
     """
     history = usage_history.from_diagnostics(
         client.get_diagnostics(record['id']))

@@ -103,7 +103,7 @@ def set_bandwidth_policy(client: clients.Client, uuid: str,
     :param dry_run: whether to only check that the change is possible.
     :returns: report of the change, in the form that ``ghsched server set``
         prints as JSON.
-    :raises Refused: if the request is refused and nothing has changed.
+    :raises CommandRefused: if the request is refused and nothing has changed.
     :raises CommandError: if the request fails or is only partly carried out.
     """
     return client.post_server_action(
@@ -119,7 +119,7 @@ def move_nodes(client: clients.Client, uuid: str, nodes: Mapping[int, int],
     :param nodes: new host NUMA node of each guest NUMA node.
     :param dry_run: whether to only check that the move is possible.
     :returns: report of the move.
-    :raises Refused: if the request is refused and nothing has changed.
+    :raises CommandRefused: if the request is refused and nothing has changed.
     :raises CommandError: if the request fails or is only partly carried out.
     """
     return client.post_server_action(uuid, {

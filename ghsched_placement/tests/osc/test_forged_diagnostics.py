@@ -169,7 +169,7 @@ def run_commands(answers):
     for record in client.list_servers():
         try:
             rows = server_history.list_history_rows(client, record)
-        except servers.base.Refused as error:
+        except servers.base.CommandRefused as error:
             rows = str(error)
         shown[record['name']]['history'] = rows
     return shown, _plan_moves(client)

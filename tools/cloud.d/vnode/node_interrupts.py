@@ -192,14 +192,14 @@ def steer(address: str, cpus: list[int]) -> None:
             say('plan:', action.kind, '|', action.details, '|', action.reason)
         numbers = [one.interrupt.number for one in found.actions]
         expect('interrupts to steer', len(numbers), _VECTORS)
-        own.reconcile(running)
+        own.reconcile_guests(running)
         expect('CPUs of its interrupts', routes(numbers),
                [str(cpus[0])] * _VECTORS)
         expect('actions of a second report',
                own.report_misplaced(running).actions, ())
         (_IRQ / str(numbers[0]) / 'smp_affinity_list').write_text('0')
         expect('CPU by hand', routes(numbers[:1]), ['0'])
-        own.reconcile(running)
+        own.reconcile_guests(running)
         expect('CPUs after the next report', routes(numbers),
                [str(cpus[0])] * _VECTORS)
         problems = keeper(set(cpus)).report_misplaced(running).problems

@@ -26,29 +26,30 @@ class AgedCacheTest(base.TestCase):
         self.cache = aged_cache.AgedCache(60.0, 2)
 
     def list_known(self):
-        return [key for key in 'abc' if self.cache.get(key) is not None]
+        return [key for key in 'abc'
+                if self.cache.get_fresh_value(key) is not None]
 
     def test_value_is_kept_until_it_is_old(self):
-        self.cache.set('a', 0)
+        self.cache.set_value('a', 0)
         self.now += 60
-        self.assertEqual(0, self.cache.get('a'))
+        self.assertEqual(0, self.cache.get_fresh_value('a'))
         self.now += 1
-        self.assertIsNone(self.cache.get('a'))
+        self.assertIsNone(self.cache.get_fresh_value('a'))
 
     def test_value_that_is_set_again_is_new(self):
-        self.cache.set('a', 1)
+        self.cache.set_value('a', 1)
         self.now += 50
-        self.cache.set('a', 2)
+        self.cache.set_value('a', 2)
         self.now += 50
-        self.assertEqual(2, self.cache.get('a'))
+        self.assertEqual(2, self.cache.get_fresh_value('a'))
 
     def test_oldest_value_is_dropped_above_the_limit(self):
         for key in 'abac':
-            self.cache.set(key, 1)
+            self.cache.set_value(key, 1)
         self.assertEqual(['a', 'c'], self.list_known())
         self.assertEqual(2, len(self.cache))
 
     def test_clear_drops_all_values(self):
-        self.cache.set('a', 1)
+        self.cache.set_value('a', 1)
         self.cache.clear()
         self.assertEqual([], self.list_known())

@@ -58,7 +58,7 @@ class HostCommandTest(base.TestCase):
         self.domains = [self.running(guest) for guest in self.world.guests]
         self.enterContext(mock.patch.object(
             host.domains, 'list_running_domains', lambda uri: self.domains))
-        for name in ('preview_reconciliation', 'reconcile'):
+        for name in ('preview_reconciliation', 'reconcile_groups'):
             self.enterContext(mock.patch.object(
                 host.reconcile, name, self.on_model(name)))
         self.enterContext(mock.patch.object(

@@ -78,7 +78,7 @@ class EngineTestCase(base.TestCase):
         self.engine.running = lambda: domains
         with mock.patch.object(self.engine, 'list_resctrl_groups',
                                return_value=frozenset(groups)):
-            return self.engine.reconcile()
+            return self.engine.reconcile_groups()
 
     def group(self, name):
         os.mkdir(os.path.join(self.root, name))

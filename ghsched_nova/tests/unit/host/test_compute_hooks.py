@@ -41,7 +41,7 @@ class Broken(compute_hooks.ComputePart):
     def make_diagnostics(self, guest, found):
         raise ValueError('make_diagnostics')
 
-    def reconcile(self, running):
+    def reconcile_guests(self, running):
         raise ValueError('reconcile')
 
 
@@ -61,7 +61,7 @@ class Noting(compute_hooks.ComputePart):
     def make_diagnostics(self, guest, found):
         return {'x': found.get('x', 0) + 1}
 
-    def reconcile(self, running):
+    def reconcile_guests(self, running):
         return ['kind', 'kind']
 
 
@@ -80,7 +80,7 @@ class PartsTest(base.TestCase):
         return self.part.seen[-1]
 
     def test_broken_part_stops_neither_the_host_nor_later_parts(self):
-        self.host.reconcile([])
+        self.host.reconcile_guests([])
         found = self.observe(1.0)
         self.assertEqual({'first': 'result'}, found.results)
         self.assertEqual({'kind': 4}, found.repairs)
@@ -89,7 +89,8 @@ class PartsTest(base.TestCase):
         self.assertEqual({'x': 2}, self.host.add_diagnostics({}, None))
         self.assertEqual(
             {('broken', hook): 1 for hook in (
-                'observe', 'make_stats', 'make_diagnostics', 'reconcile')},
+                'observe', 'make_stats', 'make_diagnostics',
+                'reconcile_guests')},
             self.host.failures)
 
     def test_lasting_error_is_logged_once_and_counted(self):

@@ -144,7 +144,7 @@ class GuestsTest(EngineTestCase):
             (model.Action('write line', 'g', 'MB is 9', 'u', 'MB:0=1\n'),))
         repaired = []
         self.engine.running = lambda: [running()]
-        self.engine.reconcile(repaired.extend)
+        self.engine.reconcile_groups(repaired.extend)
         self.assertEqual(['write line'], repaired)
 
     def test_no_guest_is_silently_without_its_policy(self):

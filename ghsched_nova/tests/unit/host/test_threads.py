@@ -90,7 +90,7 @@ class EngineStressTest(engine_base.EngineTestCase):
 
         def report(chance):
             # Repairs are written to the disk.
-            self.engine.reconcile(
+            self.engine.reconcile_groups(
                 lambda _kinds: time.sleep(chance.random() / 10))
             self.engine.describe_bandwidth_control()
 
@@ -106,7 +106,7 @@ class EngineStressTest(engine_base.EngineTestCase):
 
         def step(chance):
             self.engine.reconcile_guest(chance.choice(guests))
-            self.engine.reconcile()
+            self.engine.reconcile_groups()
 
         self.assertEqual([], threads.stress([step] * 4, 3))
         self.assertEqual({}, self.engine.not_held)

@@ -67,10 +67,10 @@ class PrivilegedTest(base.TestCase):
                 (ROOT, Path('/tmp'), 0x7655821, 'libvirt_run_path is /run'),
                 (ROOT, run, 0xef53, '(type 0xef53)')):
             self.type.return_value = kind
-            with (mock.patch.object(reconcile, 'reconcile') as call,
+            with (mock.patch.object(reconcile, 'reconcile_groups') as call,
                   mock.patch.object(fs, 'remove_group') as remove):
                 error = self.assertRaises(
-                    fs.GroupError, privileged.reconcile, root,
+                    fs.GroupError, privileged.reconcile_groups, root,
                     run_path, self._wanted())
                 self.assertIn(words, str(error))
                 if run_path == run:
@@ -85,10 +85,10 @@ class PrivilegedTest(base.TestCase):
             cfg.CONF.set_override(option, f'{path}/', 'ghsched')
             self.addCleanup(cfg.CONF.clear_override, option, 'ghsched')
         with mock.patch.object(
-                reconcile, 'reconcile',
+                reconcile, 'reconcile_groups',
                 return_value=reconcile.ReconcileReport()) as call:
-            privileged.reconcile(ROOT, Path('/run/libvirt/qemu'),
-                                 self._wanted())
+            privileged.reconcile_groups(ROOT, Path('/run/libvirt/qemu'),
+                                        self._wanted())
         call.assert_called_once()
 
     def _wanted(self, **more):
@@ -107,9 +107,9 @@ class PrivilegedTest(base.TestCase):
             (model.PolicyProblem('u', 'g', 'no'),), ('pqos',))
         wanted = self._wanted(all_threads=True, devices=True,
                               tolerance={'MB': 4, 'MBMIN': 4})
-        with mock.patch.object(reconcile, 'reconcile',
+        with mock.patch.object(reconcile, 'reconcile_groups',
                                return_value=report) as call:
-            self.assertEqual(report, privileged.reconcile(
+            self.assertEqual(report, privileged.reconcile_groups(
                 ROOT, Path('/run/libvirt/qemu'), wanted))
         place, got = call.call_args.args
         self.assertEqual((ROOT, Path('/run/libvirt/qemu')),
@@ -126,9 +126,9 @@ class PrivilegedTest(base.TestCase):
     def test_invalid_arguments_do_not_reach_root(self):
         wanted = self._wanted()
         bad = model.Domain(wanted.domains[0].uuid, 3, '../../etc/x')
-        with mock.patch.object(reconcile, 'reconcile') as call:
+        with mock.patch.object(reconcile, 'reconcile_groups') as call:
             self.assertRaises(
-                ValueError, privileged.reconcile, ROOT,
+                ValueError, privileged.reconcile_groups, ROOT,
                 Path('/run/libvirt/qemu'),
                 model.Wanted(wanted.guests, (bad,)))
         call.assert_not_called()
@@ -145,9 +145,10 @@ class PrivilegedTest(base.TestCase):
 
     def test_errors_cross_with_all_they_say(self):
         sent = fs.GroupError('no', '/p', 'MB:0=1', errno.EINVAL, 'x')
-        with mock.patch.object(reconcile, 'reconcile', side_effect=sent):
+        with mock.patch.object(reconcile, 'reconcile_groups',
+                               side_effect=sent):
             got = self.assertRaises(
-                fs.GroupError, privileged.reconcile, ROOT,
+                fs.GroupError, privileged.reconcile_groups, ROOT,
                 Path('/run/libvirt/qemu'), self._wanted())
         self.assertIsNot(sent, got)
         self.assertEqual(str(sent), str(got))

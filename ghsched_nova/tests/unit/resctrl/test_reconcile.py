@@ -220,8 +220,8 @@ class LeakTest(ReconcileTestCase):
     def test_one_that_came_after_the_domains_were_listed_stays(self):
         wanted = self.world.wanted()
         self.world.model.mkdir('/' + OLD)
-        report = reconcile.reconcile(self.world.place, wanted,
-                                     self.world.files)
+        report = reconcile.reconcile_groups(self.world.place, wanted,
+                                            self.world.files)
         self.assertEqual((), report.actions)
 
     def test_the_groups_of_guests_that_died_are_removed(self):
@@ -249,7 +249,7 @@ class LeakTest(ReconcileTestCase):
         self.world.model.mkdir('/' + OLD)
         wanted = self.world.wanted()
         domain = model.Domain(world.UUID.format(99), 9, 'instance-000000ff')
-        report = reconcile.reconcile(
+        report = reconcile.reconcile_groups(
             self.world.place, model.Wanted(
                 wanted.guests, (*wanted.domains, domain), wanted.removable,
                 wanted.others), self.world.files)

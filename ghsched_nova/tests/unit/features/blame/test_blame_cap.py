@@ -145,7 +145,7 @@ class CapperTest(base.TestCase):
         self.capper.restore_limits()
         self.assertIn('retrying in the next periodic task', log.output)
         self.host.engine.run_reconcile = self.host.apply
-        self.host.engine.reconcile()
+        self.host.engine.reconcile_groups()
         self.assertEqual(self.before, self.host.show())
 
     def test_caps_under_native_threads_are_released_in_turn(self):

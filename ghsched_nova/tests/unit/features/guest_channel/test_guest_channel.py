@@ -220,14 +220,15 @@ class GuestChannelsTest(ChannelTestCase):
 
     def test_guest_that_is_not_protected_is_informed_by_the_engine(self):
         engine = SimpleNamespace(not_held={})
-        part = guest_channel.make_part(SimpleNamespace(
+        part = guest_channel.make_compute_part(SimpleNamespace(
             engine=engine, state_path=self.path.parent, section=None,
             find_running={UUID: make_running()}.get,
             libvirt_host=SimpleNamespace(
                 get_connection=lambda: self.connection)))
         part.reconcile_guest(make_running())
         self.assertEqual([lines.STARTED], self.read_reasons())
-        engine.not_held = {UUID: 'as HostEngine.reconcile() replaces it'}
+        engine.not_held = {
+            UUID: 'as HostEngine.reconcile_groups() replaces it'}
         part.observe(compute_hooks.HostSnapshot(
             time=0.0, running=[make_running()]))
         self.assertEqual([lines.UNPROTECTED], self.read_reasons())

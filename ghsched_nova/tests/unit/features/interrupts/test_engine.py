@@ -82,7 +82,7 @@ class KeeperTest(KernelTestCase):
         self.assertEqual([], self.kernel.writes)
         self.assertEqual('4,6', action.line)
         for _ in range(3):
-            keeper.reconcile(self.running)
+            keeper.reconcile_guests(self.running)
         self.assertEqual([(40, '4,6')], self.kernel.writes)
         self.assertEqual('4,6', self.kernel.cpus(40))
         self.assertEqual('0-7', self.kernel.cpus(41))
@@ -90,47 +90,47 @@ class KeeperTest(KernelTestCase):
     def test_threads_moved_by_hand_return(self):
         self.kernel.add(40, VF, node=0)
         keeper = self.keeper()
-        keeper.reconcile(self.running)
+        keeper.reconcile_guests(self.running)
         self.kernel.write(40, '2')
-        keeper.reconcile(self.running)
+        keeper.reconcile_guests(self.running)
         self.assertEqual('0-1', self.kernel.cpus(40))
 
     def test_interrupts_that_the_guest_makes_later_are_steered(self):
         keeper = self.keeper()
-        keeper.reconcile(self.running)
+        keeper.reconcile_guests(self.running)
         self.kernel.add(40, VF, node=1)
-        keeper.reconcile(self.running)
+        keeper.reconcile_guests(self.running)
         self.assertEqual('4,6', self.kernel.cpus(40))
 
     def test_refusals_of_the_kernel_are_logged_once_while_they_last(self):
         self.kernel.add(40, VF, node=1, refused=errno.EIO)
         keeper = self.keeper()
         with self.assertLogs(interrupts.LOG, 'WARNING') as log:
-            keeper.reconcile(self.running)
+            keeper.reconcile_guests(self.running)
         self.assertIn('interrupt 40 of 0000:18:00.2: CPUs 4,6: '
                       'Input/output error', log.output[0])
         with self.assertNoLogs(interrupts.LOG, 'INFO'):
-            keeper.reconcile(self.running)
+            keeper.reconcile_guests(self.running)
         self.kernel.refused[40] = 0
-        keeper.reconcile(self.running)
+        keeper.reconcile_guests(self.running)
         self.kernel.refused[40] = errno.EPERM
         self.kernel.write(40, '0-7')
         self.kernel._set(40, self.kernel.online)
         with self.assertLogs(interrupts.LOG, 'WARNING') as log:
-            keeper.reconcile(self.running)
+            keeper.reconcile_guests(self.running)
         self.assertIn('Operation not permitted', log.output[0])
 
     def test_messages_on_a_host_that_they_bypass_are_left(self):
         self.kernel.add(40, VF, node=1)
         self.kernel.add(41, 'vfio-intx(0000:18:00.2)', node=1)
-        self.keeper(['posted']).reconcile(self.running)
+        self.keeper(['posted']).reconcile_guests(self.running)
         self.assertEqual([(41, '4,6')], self.kernel.writes)
 
     def test_guests_that_did_not_ask_cost_nothing(self):
         self.kernel.add(40, VF, node=1)
         plain = [desired.Running(self.running[0].domain, XML)]
         with mock.patch.object(engine, 'plan_interrupt_changes') as look:
-            self.keeper().reconcile(plain)
+            self.keeper().reconcile_guests(plain)
         look.assert_not_called()
 
 

@@ -111,8 +111,8 @@ class LiveTest(base.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             engine.HostEngine, 'read_resctrl_host', return_value=self.host))
         self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.resctrl.privileged.reconcile',
-            lambda _root, _run, wanted: reconcile.reconcile(
+            'ghsched_nova.resctrl.privileged.reconcile_groups',
+            lambda _root, _run, wanted: reconcile.reconcile_groups(
                 self.world.place, wanted, self.world.files)))
         self.guest = self.make_guest(maker)
         self.domain = policy_change.LiveDomain(self.guest, self.guest.define)
