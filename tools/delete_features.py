@@ -16,10 +16,11 @@
 A feature goes with the features that need it
 (ghsched_placement.features.declared_needs): their folders, their entries in
 the lists of features (features/declared*.py), in setup.cfg and in the
-reference, and the tests that import them. Of the rest every module must be
-importable, the sample configuration and the reference must be made, and the
-unit tests must pass. What fails is printed, and the tests that went although
-they are in no folder of a feature.
+reference, and the tests that use them: functions and entries of tables where a
+test is in no folder of theirs. Of the rest every module must be importable,
+the sample configuration and the reference must be made, and the unit tests
+must pass. What fails is printed, and the tests that went although they are in
+no folder of a feature.
 
 With --in-place it deletes the features from the tree itself, runs nothing, and
 says what is left to do by hand.
@@ -27,15 +28,16 @@ says what is left to do by hand.
 usage: tools/delete_features.py [--tests none|some|all] [FEATURE]...
        tools/delete_features.py --in-place FEATURE...
   --tests  unit tests that run: those that mention the feature or a key, class
-           or capability of its record (some, the default), or all
+           or capability of its record, before it is deleted, and those that
+           read files of the tree (some, the default), or all
   FEATURE  name of a folder in features/; all by default
 """
 
 import argparse
 import ast
+from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 import configparser
 from dataclasses import dataclass
@@ -100,6 +102,8 @@ GUARDS = tuple(f'ghsched_nova/tests/unit/{name}.py' for name in (
 
 #: Seconds within which one program must end.
 TIMEOUT_S = 3600
+#: Statements of tests with entries, of which each may be for a feature.
+TABLES = (ast.Dict, ast.Tuple, ast.Set, ast.List)
 _PART = re.compile(r'^\.\. made of \S+ (\S+).*?^\.\. end$\n', re.M | re.S)
 _FAILED = re.compile(r'^(?:ERROR|FAIL): .*|^\w*(?:Error|Exception)\b.*', re.M)
 
@@ -130,6 +134,17 @@ def list_modules(top: Path) -> dict[str, Path]:
 
 def is_test(module: str) -> bool:
     return '.tests.' in module
+
+
+def is_test_file(module: str) -> bool:
+    return module.rpartition('.')[2].startswith('test_')
+
+
+def _unwrap(node: ast.expr | None) -> ast.expr | None:
+    """Return the argument of a call with one, else the expression itself."""
+    if isinstance(node, ast.Call) and len(node.args) == 1:
+        return node.args[0]
+    return node
 
 
 def read_needs(top: Path) -> dict[str, tuple[str, ...]]:
@@ -199,10 +214,13 @@ class Cutter(ast.NodeVisitor):
         return self._apply()
 
     def _apply(self) -> str:
-        text = self._source
-        for start, end, instead in sorted(set(self._cuts), reverse=True):
-            text = text[:start] + instead + text[end:]
-        return text.decode()
+        text, done = b'', 0
+        for start, end, instead in sorted(
+                set(self._cuts), key=lambda cut: (cut[0], -cut[1])):
+            if end > done:      # Else it lies within a longer one.
+                text += self._source[done:start] + instead
+                done = end
+        return (text + self._source[done:]).decode()
 
     def _has_gone(self, node: ast.AST) -> bool:
         return any(
@@ -224,7 +242,7 @@ class Cutter(ast.NodeVisitor):
             self._cuts.append((self._lines[node.lineno - 1],
                                self._lines[node.end_lineno or 0], b''))
 
-    def _cut_elements(self, node: ast.Tuple | ast.Set) -> None:
+    def _cut_elements(self, node: ast.Tuple | ast.Set | ast.List) -> None:
         self._cut_each([(one,) for one in node.elts],
                        isinstance(node, ast.Tuple))
 
@@ -262,6 +280,140 @@ class Cutter(ast.NodeVisitor):
             start = spans[min(number + 1, len(spans) - 1)][0]
         comma = needs_comma and len(left) == 1 and not follows
         self._cuts.append((spans[left[-1]][1], end, b',' * comma))
+
+
+@dataclass
+class Gone:
+    """Dotted names that have been cut out of tests and of the laboratory.
+
+    :param features: names of the deleted features.
+    :param bases: dotted names of the bases of each class.
+    """
+
+    features: set[str]
+    names: set[str] = field(default_factory=set)
+    tests: set[str] = field(default_factory=set)
+    bases: dict[str, list[str]] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        """Whether a dotted name has been deleted, or all that has it."""
+        return find_owner(name) in self.features or name in self.names
+
+    def has_method(self, owner: str, method: str) -> bool:
+        """Whether a method has been cut out of a class or of its bases."""
+        return f'{owner}.{method}' in self.names or any(
+            self.has_method(base, method)
+            for base in self.bases.get(owner, ()))
+
+
+class Pruner(Cutter):
+    """Cuts what uses features out of a module that belongs to none.
+
+    That are entries of tables, functions, and methods of classes. A class goes
+    with its ``setUp``, or when no method is left.
+
+    :param module: dotted name of the module.
+    :param gone: what has been cut; what is cut here is added.
+    """
+
+    def __init__(self, text: str, module: str, gone: Gone) -> None:
+        super().__init__(text, gone.features)
+        self._module = self._owner = module
+        self._all = gone
+        self._origins = dict(find_imports(self.tree))
+
+    def cut(self) -> str:
+        """Return the text that is left; empty without a definition."""
+        left = [node for node in self.tree.body if not self._prune(node)]
+        defined = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+        if self._cuts and not any(
+                isinstance(node, ast.ClassDef if is_test_file(self._module)
+                           else defined) for node in left):
+            return ''
+        return self._apply()
+
+    def _resolve(self, node: ast.expr) -> str:
+        """Return the dotted name that an expression stands for."""
+        if isinstance(node, ast.Attribute):
+            return f'{self._resolve(node.value)}.{node.attr}'
+        if isinstance(node, ast.Name):
+            return self._origins.get(node.id, f'{self._module}.{node.id}')
+        return ''
+
+    def _has_gone(self, node: ast.AST) -> bool:
+        local = {one.arg if isinstance(one, ast.arg) else one.id
+                 for one in ast.walk(node) if isinstance(one, ast.arg)
+                 or isinstance(one, ast.Name)
+                 and isinstance(one.ctx, ast.Store)}
+        return any(
+            isinstance(one, ast.Name) and one.id not in local
+            and self._all.has(self._resolve(one))
+            or isinstance(one, ast.Attribute)
+            and (self._all.has(self._resolve(one))
+                 or isinstance(one.value, ast.Name)
+                 and one.value.id in ('self', 'cls')
+                 and self._all.has_method(self._owner, one.attr))
+            or isinstance(one, ast.Constant)
+            and re.fullmatch(r'[\w.:]+', str(one.value))
+            and find_owner(str(one.value)) in self._features
+            for one in ast.walk(node))
+
+    def _prune(self, node: ast.stmt) -> bool:
+        """Cut what uses a feature out of a statement.
+
+        :returns: whether nothing of it is left.
+        """
+        if isinstance(node, ast.ImportFrom):
+            is_gone = any(self._all.has(f'{node.module}.{alias.name}')
+                          for alias in node.names)
+        elif isinstance(node, ast.ClassDef):
+            is_gone = self._prune_class(node)
+        elif not self._has_gone(node):
+            return False
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(
+                table := _unwrap(node.value), TABLES):
+            self.visit(table)
+            return False
+        else:
+            is_gone = True
+        if is_gone:
+            self._cut_statement(node)
+        return is_gone
+
+    def _prune_class(self, node: ast.ClassDef) -> bool:
+        name = f'{self._module}.{node.name}'
+        self._all.bases[name] = [*map(self._resolve, node.bases)]
+        if any(map(self._has_gone, (*node.bases, *node.decorator_list))):
+            return True
+        self._owner = name
+        gone = [one for one in node.body if self._prune(one)]
+        self._owner = self._module
+        left = [one for one in node.body if one not in gone
+                and isinstance(one, ast.FunctionDef)]
+        return bool(gone) and not left or any(
+            getattr(one, 'name', '') == 'setUp' for one in gone)
+
+    def _cut_statement(self, node: ast.stmt) -> None:
+        decorators = getattr(node, 'decorator_list', [])
+        first = min(one.lineno for one in (node, *decorators)) - 1
+        lines = self._source.splitlines()
+        while first and lines[first - 1].lstrip().startswith(b'#'):
+            first -= 1
+        self._cuts.append((self._lines[first],
+                           self._lines[node.end_lineno or 0], b''))
+        owner = f'{self._owner}.{node.name}' if isinstance(
+            node, ast.ClassDef) else self._owner
+        self._all.tests |= {
+            f'{owner}.{one.name}' for one in ast.walk(node)
+            if isinstance(one, ast.FunctionDef)
+            and one.name.startswith('test_')}
+        names = [node.name] if isinstance(
+            node, ast.FunctionDef | ast.ClassDef) else [
+            one.id for one in ast.walk(node) if isinstance(one, ast.Name)
+            and isinstance(one.ctx, ast.Store)]
+        self._all.names |= {f'{self._owner}.{name}' for name in names}
+
+    visit_List = Cutter._cut_elements
 
 
 @dataclass
@@ -304,7 +456,12 @@ class Copy:
             page.write_text(_PART.sub(
                 lambda part: '' if self._is_gone(part[1]) else part[0],
                 page.read_text()))
-        self._delete_importers()
+        rules = self.top / 'etc/ghsched/prometheus/ghsched.rules.yaml'
+        rules.write_text(re.sub(
+            rf'^ +# feature: (?:{"|".join(self.features)})\n'
+            r' +- alert:.*\n(?:        .*\n)*', '', rules.read_text(),
+            flags=re.M))
+        self._prune_others()
 
     def _is_gone(self, name: str) -> bool:
         return find_owner(f'.features.{name.rpartition("features.")[2]}'
@@ -323,28 +480,38 @@ class Copy:
             f'[{group}]{entries}\n'
             for group, entries in parser['entry_points'].items()))
 
-    def _delete_importers(self) -> None:
-        """Delete tests that import a deleted module, and then their importers.
+    def _prune_others(self) -> None:
+        """Cut what uses the features out of tests and of the laboratory.
+
+        What uses a function that was cut is cut as well.
         """
-        modules = {name: path for name, path in list_modules(self.top).items()
-                   if is_test(name)}
-        origins = {name: {origin for _name, origin in find_imports(
-            ast.parse(path.read_text()))} for name, path in modules.items()}
-        gone: set[str] = set()
-        while found := {
-                name for name in modules.keys() - gone
-                if any(find_owner(origin) in self.features
-                       and not is_test(origin)
-                       or {origin, origin.rpartition('.')[0]} & gone
-                       for origin in origins[name])}:
-            gone |= found
-        for name in gone:
-            modules[name].unlink()
-        self.shared_tests = sorted(name for name in gone
+        gone = Gone(self.features)
+        texts = {name: path.read_text()
+                 for name, path in list_modules(self.top).items()
+                 if re.search(r'\.(lab|tests)\.', name)}
+        words = {*self.features}
+        while words:
+            before = {*gone.names}
+            word = re.compile(rf'\b({"|".join(map(re.escape, words))})\b')
+            for name in [name for name, text in texts.items()
+                         if word.search(text)]:
+                texts[name] = Pruner(texts[name], name, gone).cut()
+                if not texts[name]:
+                    gone.names.add(name)
+            words = {name.rpartition('.')[2] for name in gone.names - before}
+        for name, path in list_modules(self.top).items():
+            if not texts.get(name, name):
+                path.unlink()
+            elif name in texts:
+                path.write_text(texts[name])
+        self.shared_tests = sorted(name for name in gone.tests
                                    if '.unit.' in name or 'nova' not in name)
 
-    def check(self, tests: str) -> Iterator[str]:
-        """Yield what fails in the copy."""
+    def check(self, tests: str, chosen: Container[str]) -> Iterator[str]:
+        """Yield what fails in the copy.
+
+        :param chosen: names of the unit tests that ``some`` runs.
+        """
         modules = list_modules(self.top)
         yield from self._run('-c', IMPORT, given='\n'.join(
             name for name in modules
@@ -356,7 +523,6 @@ class Copy:
         unit_tests = {name: path for name, path in modules.items()
                       if '.tests.' in name and path.stem.startswith('test_')
                       and not re.search(r'\.(functional|lab)\.', name)}
-        chosen = self._find_mentioning(modules)
         done = self._run('-c', TEST, given='\n'.join(
             ('run ' if tests == 'all' or tests == 'some' and name in chosen
              else 'load ') + name for name in unit_tests))
@@ -365,16 +531,17 @@ class Copy:
             yield from dict.fromkeys(_FAILED.findall(done.stderr)
                                      or [done.stderr])
 
-    def _find_mentioning(self, modules: Mapping[str, Path]) -> set[str]:
-        """Return the tests that mention the feature or a name of its record.
+    def choose_tests(self) -> set[str]:
+        """Return the tests that the deletion may break.
 
-        A test that imports a fixture which does is one of them.
+        They mention the feature or a name of its record, as their fixtures
+        may, or read files of the tree.
         """
         word = re.compile(
-            rf'\b(?:CUSTOM_)?(?:{"|".join((self.feature, *self.words))})\b',
-            re.IGNORECASE)
-        texts = {name: path.read_text() for name, path in modules.items()
-                 if is_test(name)}
+            rf'\b(?:CUSTOM_)?(?:{"|".join((self.feature, *self.words))})\b'
+            r'|\b__file__\b', re.IGNORECASE)
+        texts = {name: path.read_text() for name, path
+                 in list_modules(self.top).items() if is_test(name)}
         found = {name for name, text in texts.items() if word.search(text)}
         fixtures = {name for name in found if '.fixtures.' in name}
         return found | {
@@ -410,6 +577,7 @@ def check_without(copy: Copy, tests: str) -> bool:
 
     :param copy: features to delete; its tree is made here.
     """
+    chosen = copy.choose_tests()
     with tempfile.TemporaryDirectory() as folder:
         copy.top = Path(folder, 'tree')
         shutil.copytree(TOP, copy.top, symlinks=True,
@@ -418,7 +586,7 @@ def check_without(copy: Copy, tests: str) -> bool:
                             '.hypothesis', '.stestr'))
         copy.delete()
         copy.install()
-        failures = list(copy.check(tests))
+        failures = list(copy.check(tests, chosen))
     others = ', '.join(sorted(copy.features - {copy.feature})) or 'no other'
     print(f'{copy.feature} (with it: {others}; tests of others: '
           f'{len(copy.shared_tests)}): {len(failures)} failures',

@@ -25,10 +25,17 @@ from fixtures import FakeLogger
 import prometheus_client
 
 from ghsched_nova.features.blame import blame_periods
+from ghsched_nova.features.blame import blame_record
+from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features import declared_exporter
+from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.features.history import history_use
+from ghsched_nova.features.refusals import refusal_log
+from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.host import readings
 from ghsched_nova.tests.unit import test_state_files
 from ghsched_placement.features.blame import blame
+from ghsched_placement.features.load import pressure
 from ghsched_placement.features.refusals import refusal_record
 from ghsched_placement.features.refusals import refusals
 from ghsched_placement.tests import base
@@ -39,7 +46,7 @@ NOW = 1_800_000_000
 _SUMS = {'promised': 40, 'mean': .4, 'square': .2, 'own': .3, 'guests': 2.0}
 #: Content of honest state files, by name.
 STATE = {
-    'ghsched-bursts.json': {
+    burst_use.FILE: {
         'version': 1, 'nodes': {'0': {
             'hours': [{'number': NOW // 3600, 'periods': 3, 'over': 1,
                        'short': 1, **_SUMS}],
@@ -50,7 +57,7 @@ STATE = {
             'projects': [{'project': 'p', 'promised': 30,
                           'promised_sum': 90.0, 'used_sum': 9.0,
                           'square_sum': .9}]}}},
-    'ghsched-service-levels.json': {'version': 1, 'levels': [[UUID, 0, {
+    service_level_use.FILE: {'version': 1, 'levels': [[UUID, 0, {
         'owner': {'name': 'web', 'project': 'p', 'flavor': 'f'},
         'month': 24322, 'seen': NOW, 'seconds': 60.0, 'unmeasured': 0.0,
         'periods': 1, 'short_periods': {'node_full': 1},
@@ -58,20 +65,29 @@ STATE = {
         'last': {'asked': 30, 'cap': 100, 'allocated': 30, 'held': 30,
                  'got': 9.5, 'node_used': 97, 'busy': 1.0,
                  'protected': True}}]]},
-    'ghsched-repairs.json': {'version': 1, 'repairs': {'write line': 3}},
-    'ghsched-refusals.json': {'version': 1, 'refused': [
+    repair_metrics.FILE: {'version': 1, 'repairs': {'write line': 3}},
+    refusal_log.FILE: {'version': 1, 'refused': [
         {'flavor': 'id', 'name': 'f', 'count': 3, 'last': NOW}]},
-    'ghsched-history.json': {
+    history_use.FILE: {
         'version': 1, 'names': {UUID: 'web'}, 'capacity': [[0, 10 ** 10]],
         'minutes': [[UUID, 0, [NOW // 60, 60.0, 10 ** 9, 1, 60.0, 7]]]},
-    'ghsched-blame.json': {'version': 1, 'periods': [{
+    blame_record.FILE: {'version': 1, 'periods': [{
         'time': NOW, 'seconds': 60.0, 'used': [[0, 10 ** 9]],
         'capacity': [[0, 10 ** 10]], 'guests': [[UUID, 0, 10 ** 8]],
         'busy': {UUID: .5}}]},
-    'ghsched-pressure.json': {'version': 1, 'guests': [
+    pressure.FILE: {'version': 1, 'guests': [
         [UUID, {'cpu': 9.5, 'memory': 0.0, 'steal': 2}, 'p', 'f']]},
-    'ghsched-readings.json': {'mount': '', 'lines': {
+    readings.FILE: {'mount': '', 'lines': {
         'MB': list(range(101))}},
+}
+#: Metric of the exporter by file, as STATE gives it.
+METRICS = {
+    burst_use.FILE: 'ghsched_bursts_pool_percent{node="0"} 20.0',
+    service_level_use.FILE: 'ghsched_server_asked_percent{',
+    repair_metrics.FILE: 'ghsched_repairs_total{kind="write line"} 3.0',
+    refusal_log.FILE: 'ghsched_refusals_total{flavor="id",name="f"} 3.0',
+    pressure.FILE: 'ghsched_server_pressure_percent{flavor="f",'
+                   f'project="p",resource="cpu",server="{UUID}"}} 9.5',
 }
 #: Calls that all readers of one file take at most.
 MOST_CALLS = 3000000
@@ -84,16 +100,17 @@ class ForgedStateTest(base.TestCase):
         self.log = self.useFixture(FakeLogger())
         self.top = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (self.top / 'info').mkdir()
-        STATE['ghsched-readings.json']['mount'] = readings._identify_mount(
+        STATE[readings.FILE]['mount'] = readings._identify_mount(
             self.top)
 
     def use(self, name, text):
         """Read a text as each reader of a state file does."""
         path = self.top / name
         path.write_text(text)
-        for read in test_state_files.READERS[name]:
-            read(path)
-            path.write_text(text)
+        for file, read in test_state_files.READERS:
+            if file == name:
+                read(path)
+                path.write_text(text)
 
     def scrape(self):
         """Return what the exporter shows of all state files."""
@@ -104,18 +121,14 @@ class ForgedStateTest(base.TestCase):
         return prometheus_client.generate_latest(registry).decode()
 
     def test_each_state_file_is_forged_here(self):
-        self.assertEqual(test_state_files.READERS.keys(), STATE.keys())
+        self.assertEqual(test_state_files.NAMES, STATE.keys())
+        self.assertEqual(len(declared_exporter.FILE_METRICS), len(METRICS))
 
     def test_honest_state_files_are_read(self):
         for name, content in STATE.items():
             self.use(name, json.dumps(content))
         shown = self.scrape()
-        for metric in ('ghsched_bursts_pool_percent{node="0"} 20.0',
-                       'ghsched_repairs_total{kind="write line"} 3.0',
-                       'ghsched_refusals_total{flavor="id",name="f"} 3.0',
-                       'ghsched_server_pressure_percent{flavor="f",'
-                       f'project="p",resource="cpu",server="{UUID}"}} 9.5',
-                       f'server="{UUID}"'):
+        for metric in METRICS.values():
             self.assertIn(metric, shown)
         self.assertEqual('', self.log.output)
 
@@ -129,29 +142,25 @@ class ForgedStateTest(base.TestCase):
     def test_forged_state_files_leave_the_metrics_of_the_others(self):
         for name, content in STATE.items():
             (self.top / name).write_text(json.dumps(content))
-        for name in ('bursts', 'service-levels', 'repairs', 'refusals',
-                     'pressure'):
-            path = self.top / f'ghsched-{name}.json'
+        for name in METRICS:
+            path = self.top / name
             honest = path.read_text()
-            for what, text in forged.forge(STATE[path.name], 40, 2):
+            for what, text in forged.forge(STATE[name], 40, 2):
                 path.write_text(text)
                 shown = self.scrape()
-                found = sum(metric in shown for metric in (
-                    'ghsched_bursts_pool_percent{node="0"}',
-                    'ghsched_repairs_total{', 'ghsched_refusals_total{',
-                    'ghsched_server_asked_percent{',
-                    'ghsched_server_pressure_percent{'))
-                self.assertGreaterEqual(found, 4, f'{name}: {what}')
+                for other, metric in METRICS.items():
+                    if other != name:
+                        self.assertIn(metric, shown, f'{name}: {what}')
                 self.assertLess(len(shown), 10 ** 6, f'{name}: {what}')
             path.write_text(honest)
 
     def test_forged_periods_are_samples_or_nothing(self):
-        for what, text in forged.forge(STATE['ghsched-blame.json'], 100):
+        for what, text in forged.forge(STATE[blame_record.FILE], 100):
             for period in blame_periods.parse_periods(text):
                 sample = blame_periods.make_server_sample(period, UUID, [0])
                 self.assertIsInstance(sample, blame.BlameSample, what)
 
     def test_forged_refusals_are_shown_or_nothing(self):
-        for what, text in forged.forge(STATE['ghsched-refusals.json'], 100):
+        for what, text in forged.forge(STATE[refusal_log.FILE], 100):
             for one in refusal_record.from_json(text):
                 self.assertIn('T', refusals._format_unix_time(one.last), what)

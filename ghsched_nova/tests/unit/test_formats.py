@@ -17,18 +17,9 @@ hosts of two releases read each other's. A change here needs an upgrade path,
 and not another value in the test.
 """
 
-import json
-
-from ghsched_nova.features.live_change import move_messages
-from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.guest import metadata
 from ghsched_nova import pci_requests
 from ghsched_nova.resctrl import naming
-from ghsched_placement.features.bursts import burst
-from ghsched_placement.features.bursts import burst_projects
-from ghsched_placement.features.bursts import burst_record
-from ghsched_placement.features.live_change import node_move
-from ghsched_placement.fit import cells
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -42,28 +33,6 @@ DOMAIN = '''<domain><metadata>
 <g:node host="1" min="10" max="100" hardlimit="true" priority="3"/>
 <g:node host="0" min="10" max="40" hardlimit="true" priority="3"/>
 </g:policy></metadata></domain>'''
-
-BURSTS = (
-    '{"version": 1, "nodes": {"1": {"hours": [{"number": 490000, '
-    '"periods": 60, "promised": 600, "mean": 6.0, "square": 0.7, '
-    '"own": 0.4, "guests": 90.0, "over": 2, "short": 1}], "pool": 40.0, '
-    '"promised": 10, "offered": 55, "chance": 0.001, '
-    '"lowest": [[490000, 55]]}}}')
-MOVE = '''<domain><metadata>
-<m:move xmlns:m="https://opendev.org/x/ghsched/move/1.0">[{"before":
-{"host_node": 0, "vcpus": [0], "pins": [[0, 2]], "reserved": [3],
- "memory": 64, "page_size": 4, "shared": [1]}, "after":
-{"host_node": 1, "vcpus": [0], "pins": [[0, 6]], "reserved": [7],
- "memory": 64, "page_size": 4, "shared": [5]}}]</m:move>
-</metadata></domain>'''
-#: The same with uses by project, which the release after it has.
-BURSTS_BY_PROJECT = (
-    '{"version": 1, "nodes": {"1": {"hours": [], "pool": 40.0, '
-    '"promised": 10, "offered": 55, "chance": null, "lowest": []}}, '
-    '"projects": {"1": {"since": 489990, "hour": 490000, '
-    '"periods": 1200.5, "projects": [{"project": "f1e2d3c4", '
-    '"promised": 10, "promised_sum": 12005.0, "used_sum": 600.25, '
-    '"square_sum": 40.5}]}}}')
 
 
 class PlacementTest(base.TestCase):
@@ -144,30 +113,3 @@ class HostTest(base.TestCase):
                 {**KEYS, 'ghsched:mem_bw_burst.1': '30'}, 2), (1, 0)),
             metadata.read_policy(DOMAIN.replace('max="40"',
                                                 'max="40" burst="30"')))
-
-    def test_bursts_that_were_measured_are_read(self):
-        hour = burst.BurstHour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
-        records = {1: burst_record.Record(
-            (hour,), 40.0, 10, 55, 0.001, ((490000, 55),))}
-        self.assertEqual(records, burst_record.from_json(BURSTS))
-        self.assertEqual(json.loads(BURSTS)['nodes'], json.loads(
-            burst_record.to_json(records))['nodes'])
-
-    def test_bursts_by_project_are_read(self):
-        records = {1: burst_record.Record(
-            pool=40.0, promised=10, offered=55,
-            uses=burst_projects.BurstUseByProject(
-                489990, 490000, 1200.5, (burst_projects.ProjectBurstUse(
-                    'f1e2d3c4', 10, 12005.0, 600.25, 40.5),)))}
-        self.assertEqual(records, burst_record.from_json(BURSTS_BY_PROJECT))
-        self.assertEqual(BURSTS_BY_PROJECT, burst_record.to_json(records))
-
-    def test_a_move_that_was_begun_is_read(self):
-        def cell(node, cpu):
-            return cells.GuestCell(
-                node, frozenset({0}), {0: cpu}, frozenset({cpu + 1}), 64, 4)
-        self.assertEqual(
-            move_messages.MoveRequest(
-                node_move.NodeMove((cell(0, 2),), (cell(1, 6),)),
-                {0: frozenset({1}), 1: frozenset({5})}),
-            move_messages.unpack_move(move_xml.read_move_record(MOVE)))

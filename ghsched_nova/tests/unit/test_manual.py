@@ -59,17 +59,23 @@ OF_OTHERS = frozenset((
 ))
 
 
+#: Functions that make the parsers of programs.
+PARSERS = {
+    'ghsched': main.make_parser,
+    'ghsched-bench': cli.make_parser,
+    'ghsched-exporter': exporter.make_parser,
+    'ghsched-guest': guest_script.GUEST._parser,
+    'ghsched-host': host.make_parser,
+    'ghsched-status': status.make_parser,
+    'ghsched-top': top.make_parser,
+    'ghsched-testhost': testhost._parser,
+}
+
+
 @functools.cache
 def parsers():
     """The parser of each command, by the words that it begins with."""
-    found = {('ghsched',): main.make_parser(),
-             ('ghsched-bench',): cli.make_parser(),
-             ('ghsched-exporter',): exporter.make_parser(),
-             ('ghsched-guest',): guest_script.GUEST._parser(),
-             ('ghsched-host',): host.make_parser(),
-             ('ghsched-status',): status.make_parser(),
-             ('ghsched-top',): top.make_parser(),
-             ('ghsched-testhost',): testhost._parser()}
+    found = {(name,): make() for name, make in PARSERS.items()}
     setup = configparser.ConfigParser()
     setup.read(TOP / 'setup.cfg')
     entries = setup['entry_points']['openstack.ghsched.v1'].splitlines()
@@ -220,7 +226,7 @@ class ManualTest(base.TestCase):
         for text, whole in (
                 ('openstack ghsched server list --sort size', True),
                 ('openstack ghsched server ls', True),
-                ('ghsched-top --everything', True),
+                ('ghsched-host --everything', True),
                 ('ghsched-bench run latency --forever', False),
                 ('tools/cloud up --houses 2', True), ('tools/none', False)):
             words, = commands(text)

@@ -20,14 +20,12 @@ import contextlib
 import io
 import os
 from pathlib import Path
-import re
 import tempfile
 import types
 from unittest import mock
 
 from fixtures import FakeLogger
 
-import ghsched_nova
 from ghsched_nova.features.blame import blame_record
 from ghsched_nova.features.bursts import burst_metrics
 from ghsched_nova.features.bursts import burst_use
@@ -43,8 +41,9 @@ from ghsched_nova.features.service_level import service_metrics
 from ghsched_nova.features.top import top
 from ghsched_nova.host import readings
 from ghsched_nova.tests.fixtures import observing
-import ghsched_placement
+from ghsched_nova.tests.fixtures import state_files
 from ghsched_placement.base import wire
+from ghsched_placement.features.load import pressure
 from ghsched_placement.tests import base
 
 
@@ -65,35 +64,35 @@ def _read_history(path):
         top.main(['--since', '1h', '--history', str(path)])
 
 
-#: Readers of each state file: what nova-compute, nova-scheduler, the exporter
-#: and the programs for the administrator do with it.
-READERS = {
-    'ghsched-bursts.json': (
-        lambda path: burst_use.BurstRecorder(None, path),
-        lambda path: list(burst_metrics.BurstCollector(path).collect())),
-    'ghsched-service-levels.json': (
-        service_level_use.ServiceLevelRecorder,
-        lambda path: list(
-            service_metrics.ServiceLevelCollector(path).collect())),
-    'ghsched-repairs.json': (
-        lambda path: list(repair_metrics.RepairCollector(path).collect()),
-        _count_repairs),
-    'ghsched-refusals.json': (
-        lambda path: list(refusal_metrics.RefusalCollector(path).collect()),
-        lambda path: refusal_log.RefusalLog(path.parent).read_refusals(),
-        _count_refusal),
-    'ghsched-history.json': (history_use.HistoryRecorder, _read_history),
-    'ghsched-blame.json': (blame_record.BlameRecord,
-                           blame_record.read_bandwidth_record),
-    'ghsched-pressure.json': (
-        lambda path: list(pressure_metrics.PressureCollector(path).collect()),
-        lambda path: guest_channel.GuestChannels(
-            mock.Mock(), dict, mock.Mock(), mock.Mock(), mock.Mock(),
-            path)),
-    'ghsched-readings.json': (
-        lambda path: readings.RoundingCache(
-            path.parent, path).get_measured_percentages(),),
-}
+#: Readers of state files: what nova-compute, nova-scheduler, the exporter and
+#: the programs for the administrator do with them.
+READERS = (
+    (burst_use.FILE, lambda path: burst_use.BurstRecorder(None, path)),
+    (burst_use.FILE,
+     lambda path: list(burst_metrics.BurstCollector(path).collect())),
+    (service_level_use.FILE, service_level_use.ServiceLevelRecorder),
+    (service_level_use.FILE,
+     lambda path: list(service_metrics.ServiceLevelCollector(path).collect())),
+    (repair_metrics.FILE,
+     lambda path: list(repair_metrics.RepairCollector(path).collect())),
+    (repair_metrics.FILE, _count_repairs),
+    (refusal_log.FILE,
+     lambda path: list(refusal_metrics.RefusalCollector(path).collect())),
+    (refusal_log.FILE,
+     lambda path: refusal_log.RefusalLog(path.parent).read_refusals()),
+    (refusal_log.FILE, _count_refusal),
+    (history_use.FILE, history_use.HistoryRecorder),
+    (history_use.FILE, _read_history),
+    (blame_record.FILE, blame_record.BlameRecord),
+    (blame_record.FILE, blame_record.read_bandwidth_record),
+    (pressure.FILE,
+     lambda path: list(pressure_metrics.PressureCollector(path).collect())),
+    (pressure.FILE, lambda path: guest_channel.GuestChannels(
+        mock.Mock(), dict, mock.Mock(), mock.Mock(), mock.Mock(), path)),
+    (readings.FILE, lambda path: readings.RoundingCache(
+        path.parent, path).get_measured_percentages()),
+)
+NAMES = {name for name, _read in READERS}
 
 
 class StateFileTest(base.TestCase):
@@ -105,28 +104,22 @@ class StateFileTest(base.TestCase):
         (self.top / 'info').mkdir()     # resctrl is mounted, for readings
 
     def test_each_state_file_of_the_tree_has_readers_here(self):
-        found = {name for package in (ghsched_nova, ghsched_placement)
-                 for path in Path(package.__file__).parent.rglob('*.py')
-                 if 'tests' not in path.parts
-                 for name in re.findall(r"'(ghsched-[a-z-]+\.json)",
-                                        path.read_text())}
-        self.assertEqual(found, READERS.keys())
+        self.assertEqual(state_files.list_names(), NAMES)
 
     def _each_reader(self, put):
         """Read what a function puts in place of a file, by each reader."""
-        for name, readers in READERS.items():
-            for read in readers:
-                path = self.top / name
-                put(path)
-                read(path)
-                path.unlink(missing_ok=True)
+        for name, read in READERS:
+            path = self.top / name
+            put(path)
+            read(path)
+            path.unlink(missing_ok=True)
 
     def test_fifo_in_place_of_a_state_file_does_not_stop_a_reader(self):
         self._each_reader(os.mkfifo)
 
     def test_link_in_place_of_a_state_file_is_not_followed(self):
         secret = self.top / 'secret'
-        for name in READERS:
+        for name in NAMES:
             secret.write_text('{}')
             secret.chmod(0)
             link = self.top / name

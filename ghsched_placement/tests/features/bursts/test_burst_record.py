@@ -50,6 +50,23 @@ def quiet(promised=40, used=4.0, pool=40):
     return burst_record.BurstPeriod([burst.GuestBurst(promised, used)], pool)
 
 
+#: Record that an earlier release has written.
+BURSTS = (
+    '{"version": 1, "nodes": {"1": {"hours": [{"number": 490000, '
+    '"periods": 60, "promised": 600, "mean": 6.0, "square": 0.7, '
+    '"own": 0.4, "guests": 90.0, "over": 2, "short": 1}], "pool": 40.0, '
+    '"promised": 10, "offered": 55, "chance": 0.001, '
+    '"lowest": [[490000, 55]]}}}')
+#: The same with uses by project, which the release after it has.
+BURSTS_BY_PROJECT = (
+    '{"version": 1, "nodes": {"1": {"hours": [], "pool": 40.0, '
+    '"promised": 10, "offered": 55, "chance": null, "lowest": []}}, '
+    '"projects": {"1": {"since": 489990, "hour": 490000, '
+    '"periods": 1200.5, "projects": [{"project": "f1e2d3c4", '
+    '"promised": 10, "promised_sum": 12005.0, "used_sum": 600.25, '
+    '"square_sum": 40.5}]}}}')
+
+
 class RecordTest(base.TestCase):
 
     @given(st.dictionaries(st.integers(0, 63), records, max_size=3))
@@ -125,3 +142,20 @@ class RecordTest(base.TestCase):
         record = burst_record.Record(offered=80)
         self.assertEqual(30, burst_record.add_period_to_record(
             record, 1, quiet(pool=30), LIMITS).offered)
+
+    def test_bursts_that_were_measured_are_read(self):
+        hour = burst.BurstHour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
+        records = {1: burst_record.Record(
+            (hour,), 40.0, 10, 55, 0.001, ((490000, 55),))}
+        self.assertEqual(records, burst_record.from_json(BURSTS))
+        self.assertEqual(json.loads(BURSTS)['nodes'], json.loads(
+            burst_record.to_json(records))['nodes'])
+
+    def test_bursts_by_project_are_read(self):
+        records = {1: burst_record.Record(
+            pool=40.0, promised=10, offered=55,
+            uses=burst_projects.BurstUseByProject(
+                489990, 490000, 1200.5, (burst_projects.ProjectBurstUse(
+                    'f1e2d3c4', 10, 12005.0, 600.25, 40.5),)))}
+        self.assertEqual(records, burst_record.from_json(BURSTS_BY_PROJECT))
+        self.assertEqual(BURSTS_BY_PROJECT, burst_record.to_json(records))

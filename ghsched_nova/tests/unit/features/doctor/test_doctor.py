@@ -34,22 +34,20 @@ from ghsched_nova.cmd import console
 from ghsched_nova.cmd.service_program import COMPUTE
 from ghsched_nova.cmd.service_program import DRIVER
 from ghsched_nova.cmd.service_program import SCHEDULER
-from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features.doctor import checks
 from ghsched_nova.features.doctor import checks_groups
 from ghsched_nova.features.doctor import leftovers
 from ghsched_nova.features.doctor import node
 from ghsched_nova.features.doctor import preconditions
 from ghsched_nova.features.doctor import status
-from ghsched_nova.features.exporter import repair_metrics
 from ghsched_nova.host import host_facts
-from ghsched_nova.host import readings
 from ghsched_nova.lab.emulator import described
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.tests.fixtures import emulated
+from ghsched_nova.tests.fixtures import state_files
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 
@@ -533,7 +531,7 @@ class LeftoversTest(base.TestCase):
         self.write(BARE_CONF, '')
         self.stop_all()
         page = GOING_BACK.read_text()
-        for name in (burst_use.FILE, readings.FILE, repair_metrics.FILE):
+        for name in state_files.list_names():
             (self.top / name).touch()
             found, = self.found()
             self.assertEqual(str(self.top / name), found.text)

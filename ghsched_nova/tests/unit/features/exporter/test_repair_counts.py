@@ -72,3 +72,11 @@ class RepairsTest(base.TestCase):
     def test_written_values_are_read(self, counts):
         self.assertEqual(counts, repair_metrics.parse_repair_counts(
             repair_metrics.render_repair_counts(counts)))
+
+
+class ParseTest(base.TestCase):
+
+    def test_repairs_beyond_any_number_are_none(self):
+        for number in ('1e999', '-1e999', 'NaN', '"x"', 'null', '[]'):
+            self.assertEqual({}, repair_metrics.parse_repair_counts(
+                f'{{"version": 1, "repairs": {{"a": {number}}}}}'))

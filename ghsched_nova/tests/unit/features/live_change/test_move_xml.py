@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.guest import metadata
 from ghsched_placement.features.live_change.node_move import NodeMove
@@ -32,6 +33,14 @@ XML = '''<domain><name>g</name><vcpu>2</vcpu>
 POLICY = metadata.DomainPolicy(
     GuestPolicy(nodes=(NodePolicy(10, 50), NodePolicy(20, 60))), (0, 1))
 BEFORE = (GuestCell(0, pins={0: 0}), GuestCell(1, pins={1: 8}))
+#: Record that an earlier release has written.
+MOVE = '''<domain><metadata>
+<m:move xmlns:m="https://opendev.org/x/ghsched/move/1.0">[{"before":
+{"host_node": 0, "vcpus": [0], "pins": [[0, 2]], "reserved": [3],
+ "memory": 64, "page_size": 4, "shared": [1]}, "after":
+{"host_node": 1, "vcpus": [0], "pins": [[0, 6]], "reserved": [7],
+ "memory": 64, "page_size": 4, "shared": [5]}}]</m:move>
+</metadata></domain>'''
 
 
 def _after(first, second):
@@ -100,3 +109,16 @@ class DomainTest(base.TestCase):
         there = move_xml.render_move(xml, move, {})
         back = move_xml.render_move(there, move.make_reverse_plan(), {})
         self.assertEqual(_canonical(xml), _canonical(back))
+
+
+class RecordTest(base.TestCase):
+
+    def test_a_move_that_was_begun_is_read(self):
+        def cell(node, cpu):
+            return GuestCell(
+                node, frozenset({0}), {0: cpu}, frozenset({cpu + 1}), 64, 4)
+        self.assertEqual(
+            move_messages.MoveRequest(
+                NodeMove((cell(0, 2),), (cell(1, 6),)),
+                {0: frozenset({1}), 1: frozenset({5})}),
+            move_messages.unpack_move(move_xml.read_move_record(MOVE)))
