@@ -22,7 +22,7 @@ from collections.abc import Callable
 import dataclasses
 from typing import Any
 
-from ghsched_nova.base.aged_cache import AgedCache
+from ghsched_nova.features.index.aged_cache import AgedCache
 from ghsched_nova.features.index.host_index import Index
 from ghsched_placement.fit.cloud_lack import Ask
 from ghsched_placement.fit.cloud_lack import CloudQueries

@@ -38,7 +38,7 @@ import math
 from typing import Any
 from typing import TypeAlias
 
-from ghsched_nova.base.aged_cache import AgedCache
+from ghsched_nova.features.index.aged_cache import AgedCache
 from ghsched_nova.features.index.host_capacity import HostView
 from ghsched_nova.features.index.host_capacity import PfCapacity
 from ghsched_nova.features.index.host_capacity import ReportedHost

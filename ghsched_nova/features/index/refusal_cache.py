@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 from oslo_serialization import jsonutils
 
-from ghsched_nova.base.aged_cache import AgedCache
+from ghsched_nova.features.index.aged_cache import AgedCache
 from ghsched_nova.features.index.host_capacity import RequestNeed
 
 #: Parameters of a query for allocation candidates.

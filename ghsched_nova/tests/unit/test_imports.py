@@ -386,12 +386,13 @@ class ImportRulesTest(base.TestCase):
 #: What nova-scheduler loads of ours; a new one is added with its reason.
 SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
-        '', '.base', '.base.aged_cache', '.base.atomic_file', '.conf',
+        '', '.base', '.base.atomic_file', '.conf',
         '.conf.bandwidth',
         '.conf.compute', '.conf.deprecated', '.conf.scheduler',
         '.features', '.features.declared_filter',
         '.features.declared_scheduler',
-        '.features.index', '.features.index.cloud_memory',
+        '.features.index', '.features.index.aged_cache',
+        '.features.index.cloud_memory',
         '.features.index.derived_candidates',
         '.features.index.host_capacity', '.features.index.host_index',
         '.features.index.index_feed', '.features.index.index_metrics',

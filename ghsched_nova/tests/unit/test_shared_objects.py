@@ -107,7 +107,7 @@ STRESSED = {
     'ghsched_nova.scheduler.unread_reports.Warnings':
         _SCHEDULER + 'OthersStressTest'
         '.test_warnings_under_native_threads_name_each_host_once',
-    'ghsched_nova.base.aged_cache.AgedCache':
+    'ghsched_nova.features.index.aged_cache.AgedCache':
         _SCHEDULER + 'RefusalStressTest'
         '.test_refusals_under_native_threads_stay_bounded',
     'ghsched_nova.features.index.refusal_cache.RefusalCache':

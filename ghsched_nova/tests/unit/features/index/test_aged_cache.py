@@ -12,7 +12,7 @@
 
 import fixtures
 
-from ghsched_nova.base import aged_cache
+from ghsched_nova.features.index import aged_cache
 from ghsched_placement.tests import base
 
 
