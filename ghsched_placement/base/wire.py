@@ -294,6 +294,44 @@ def _build_record(text: Any, version: int,
     return build(found) if found['version'] == version else None
 
 
+@dataclass(frozen=True)
+class FileFormat(Generic[T]):
+    """Format of a record in a file of its own.
+
+    :param name: name of the file in Nova's state_path.
+    :param version: version of the format that can be read.
+    :param build: builds the record from the parsed JSON object; may raise any
+        of :data:`MALFORMED`.
+    :param make_fields: returns the fields of a record's JSON object.
+    :param make_empty: makes the record for a missing or malformed file.
+    :param longest: maximum length of the file in bytes.
+    """
+
+    name: str
+    version: int
+    build: Callable[[dict[str, Any]], T]
+    make_fields: Callable[[T], Mapping[str, Any]]
+    make_empty: Callable[[], T]
+    longest: int = LONGEST_FILE
+
+    def render(self, record: T) -> str:
+        """Return a record as JSON."""
+        return json.dumps({'version': self.version,
+                           **self.make_fields(record)}, separators=(',', ':'))
+
+    def parse(self, text: str) -> T:
+        """Parse a record from JSON; empty if the text is malformed."""
+        return (parse_record(text, self.version, self.build)
+                or self.make_empty())
+
+    def read(self, path: Path | None) -> T:
+        """Read a record from a file; empty if it cannot be read.
+
+        :param path: None for no file.
+        """
+        return self.parse(read_file(path))
+
+
 class RecordFormat(Protocol):
     """Format of a record under a key of its own."""
 

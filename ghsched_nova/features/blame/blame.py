@@ -84,7 +84,7 @@ def _investigate_slowdown(arguments: argparse.Namespace,
     """
     # The imports are slow, and other commands of ghsched-host need none.
     from ghsched_nova.features.blame import blame_cap
-    from ghsched_nova.features.blame import blame_record
+    from ghsched_nova.features.blame import blame_periods
     from ghsched_nova.features.blame import counters
     from ghsched_nova.features.blame import host_blame
 
@@ -95,8 +95,8 @@ def _investigate_slowdown(arguments: argparse.Namespace,
             host, threading.RLock(), lambda uuid: domains.find_running_domain(
                 arguments.connect, uuid), _print_cap_event),
         socket.gethostname(), host.running,
-        lambda: blame_record.read_bandwidth_record(
-            state_path / blame_record.FILE),
+        lambda: blame_periods.FORMAT.read(
+            state_path / blame_periods.FORMAT.name),
         functools.partial(counters.count_guest_events,
                           Path(host.section.libvirt_run_path)),
         pressure_file=state_path / pressure.FILE)

@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-import json
 from typing import Any
 
 from ghsched_nova.features.load import load_rates
@@ -124,34 +123,19 @@ def make_server_sample(period: BlamePeriod, server: str,
 # -- JSON ---------------------------------------------------------------------
 
 
-def format_periods_as_json(periods: Sequence[BlamePeriod]) -> str:
-    """Return a host's bandwidth and load in the last periods as JSON.
-
-    A period is the time between two reports of nova-compute.
-    """
-    return json.dumps({'version': VERSION, 'periods': [{
+def _make_fields(periods: Sequence[BlamePeriod]) -> dict[str, Any]:
+    return {'periods': [{
         'time': round(one.time, 3), 'seconds': round(one.seconds, 3),
         'used': _pack(one.used), 'capacity': _pack(one.capacity),
         'guests': [[uuid, node, round(rate)] for (uuid, node), rate
                    in list(one.guests.items())[:GUESTS_KEPT]],
         'busy': {uuid: round(busy, 4) for uuid, busy
                  in list(one.busy.items())[:GUESTS_KEPT]},
-    } for one in periods[-PERIODS_KEPT:]]}, separators=(',', ':'))
+    } for one in periods[-PERIODS_KEPT:]]}
 
 
 def _pack(amounts: Mapping[int, float]) -> list[list[int]]:
     return [[node, round(amount)] for node, amount in amounts.items()]
-
-
-def parse_periods(text: str) -> tuple[BlamePeriod, ...]:
-    """Parse the record of a host's bandwidth and load in the last periods.
-
-    A period is the time between two reports of nova-compute.
-
-    :param text: the record as JSON.
-    :returns: the periods, the oldest first; empty if the text is malformed.
-    """
-    return wire.parse_record(text, VERSION, _parse_periods) or ()
 
 
 def _parse_periods(found: Mapping[str, Any]) -> tuple[BlamePeriod, ...]:
@@ -170,3 +154,9 @@ def _parse_periods(found: Mapping[str, Any]) -> tuple[BlamePeriod, ...]:
 def _unpack(pairs: object) -> dict[int, float]:
     return {wire.check_node(node): wire.check_number(amount)
             for node, amount in wire.check_list(pairs)}
+
+
+#: A host's bandwidth and load in the last periods, the oldest first. A period
+#: is the time between two reports of nova-compute.
+FORMAT: wire.FileFormat[Sequence[BlamePeriod]] = wire.FileFormat(
+    'ghsched-blame.json', VERSION, _parse_periods, _make_fields, tuple)

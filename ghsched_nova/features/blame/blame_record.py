@@ -12,16 +12,13 @@
 
 """Record of the bandwidth of this host's guests in the last minutes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ghsched_nova.base import record_file
 from ghsched_nova.features.blame import blame_periods
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.host import compute_hooks
-from ghsched_placement.base import wire
-
-#: Name of the file in Nova's state_path.
-FILE = 'ghsched-blame.json'
 
 
 class BlameRecord(compute_hooks.ComputePart):
@@ -35,10 +32,9 @@ class BlameRecord(compute_hooks.ComputePart):
 
     def __init__(self, path: Path) -> None:
         self._file = record_file.RecordFile(
-            path, blame_periods.parse_periods,
-            blame_periods.format_periods_as_json)
+            path, blame_periods.FORMAT.parse, blame_periods.FORMAT.render)
         # Replaced as a whole, so that readers do not wait for the disk.
-        self.periods = self._file.read()
+        self.periods: Sequence[blame_periods.BlamePeriod] = self._file.read()
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
         """Record bandwidth and load since the previous snapshot."""
@@ -52,13 +48,3 @@ class BlameRecord(compute_hooks.ComputePart):
             return
         self.periods = (*self.periods, period)[-blame_periods.PERIODS_KEPT:]
         self._file.write(self.periods)
-
-
-def read_bandwidth_record(path: Path) -> tuple[blame_periods.BlamePeriod, ...]:
-    """Read a host's bandwidth and load of the last minutes from a file.
-
-    nova-compute adds one period to the file with each report to Placement.
-
-    :returns: the periods; an empty tuple if the file cannot be read.
-    """
-    return blame_periods.parse_periods(wire.read_file(path))

@@ -91,7 +91,8 @@ class BlameEndpoint:
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> blame_record.BlameRecord:
     """Return the part of blame in nova-compute."""
-    record = blame_record.BlameRecord(services.state_path / blame_record.FILE)
+    record = blame_record.BlameRecord(
+        services.state_path / blame_periods.FORMAT.name)
     record.endpoint = BlameEndpoint(
         services.engine, services.changing, services.find_running,
         services.list_running, lambda: record.periods,

@@ -65,7 +65,7 @@ class BurstCollector(registry.Collector):
         A burst is bandwidth above a guest's guarantee. Each gauge has a sample
         for each host NUMA node.
         """
-        records = burst_record.from_file(self._path)
+        records = burst_record.FORMAT.read(self._path)
         for name, text, figure in _METRICS:
             family = core.GaugeMetricFamily(f'ghsched_bursts_{name}', text,
                                             labels=['node'])

@@ -29,9 +29,6 @@ from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import tree
 
-#: Name of the file in Nova's state_path.
-FILE = 'ghsched-bursts.json'
-
 
 class BurstRecorder(compute_hooks.ComputePart):
     """Recorder of how much guests use bursts on each host NUMA node.
@@ -44,8 +41,8 @@ class BurstRecorder(compute_hooks.ComputePart):
 
     def __init__(self, section: Any, path: Path) -> None:
         self._section = section
-        self._file = record_file.RecordFile(path, burst_record.from_json,
-                                            burst_record.to_json)
+        self._file = record_file.RecordFile(
+            path, burst_record.FORMAT.parse, burst_record.FORMAT.render)
         # Replaced as a whole, so that readers do not wait for the disk.
         self._records = self._file.read()
 
@@ -103,7 +100,8 @@ class BurstRecorder(compute_hooks.ComputePart):
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> BurstRecorder:
     """Return the part of bursts in nova-compute."""
-    return BurstRecorder(services.section, services.state_path / FILE)
+    return BurstRecorder(services.section,
+                         services.state_path / burst_record.FORMAT.name)
 
 
 def _describe_bursts(record: burst_record.Record | None) -> dict[str, Any]:

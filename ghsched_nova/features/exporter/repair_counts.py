@@ -30,8 +30,7 @@ class RepairCounts(compute_hooks.ComputePart):
 
     def __init__(self, path: Path) -> None:
         self._file = record_file.RecordFile(
-            path, repair_metrics.parse_repair_counts,
-            repair_metrics.render_repair_counts)
+            path, repair_metrics.FORMAT.parse, repair_metrics.FORMAT.render)
         self._counts = Counter(self._file.read())
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
@@ -51,4 +50,4 @@ class RepairCounts(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices) -> RepairCounts:
     """Return the part of the metrics in nova-compute."""
-    return RepairCounts(services.state_path / repair_metrics.FILE)
+    return RepairCounts(services.state_path / repair_metrics.FORMAT.name)

@@ -18,7 +18,6 @@ restart.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-import json
 from pathlib import Path
 
 from prometheus_client import core
@@ -27,33 +26,18 @@ from prometheus_client import registry
 from ghsched_nova.features.exporter import metrics
 from ghsched_placement.base import wire
 
-#: Name of the file in nova's state_path.
-FILE = 'ghsched-repairs.json'
-VERSION = 1
 #: Maximum number of kinds of repairs in the file.
 MAX_KINDS = 100
 _LONGEST_KIND = 64
 
-
-def render_repair_counts(counts: Mapping[str, int]) -> str:
-    """Return as JSON how often each kind of repair was made on this host.
-
-    A repair is a correction of a guest's resctrl group by nova-compute.
-    """
-    return json.dumps({'version': VERSION, 'repairs': dict(counts)},
-                      sort_keys=True)
-
-
-def parse_repair_counts(text: str) -> dict[str, int]:
-    """Parse how often each kind of repair was made, from JSON.
-
-    A repair is a correction of a guest's resctrl group by nova-compute. The
-    result is empty if the text is malformed.
-    """
-    return wire.parse_record(text, VERSION, lambda found: {
+#: Number of repairs by kind. A repair is a correction of a guest's resctrl
+#: group by nova-compute.
+FORMAT: wire.FileFormat[Mapping[str, int]] = wire.FileFormat(
+    'ghsched-repairs.json', 1, lambda found: {
         wire.check_text(kind, _LONGEST_KIND): wire.check_integer(count)
         for kind, count in wire.check_object(
-            found['repairs'], MAX_KINDS).items()}) or {}
+            found['repairs'], MAX_KINDS).items()},
+    lambda counts: {'repairs': dict(sorted(counts.items()))}, dict)
 
 
 class RepairCollector(registry.Collector):
@@ -71,6 +55,6 @@ class RepairCollector(registry.Collector):
 
         A repair is a correction of a guest's resctrl group by nova-compute.
         """
-        counts = parse_repair_counts(wire.read_file(self._path))
+        counts = FORMAT.read(self._path)
         yield metrics.make_metric('ghsched_repairs', [
             ((kind,), count) for kind, count in sorted(counts.items())])

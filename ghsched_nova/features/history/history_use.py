@@ -24,9 +24,6 @@ from ghsched_nova.monitor import view
 from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.history.usage_history import UsageKey
 
-#: Name of the file in Nova's state_path.
-FILE = 'ghsched-history.json'
-
 
 class HistoryRecorder(compute_hooks.ComputePart):
     """Recorder of the bandwidth of guests in each of the last minutes.
@@ -37,7 +34,8 @@ class HistoryRecorder(compute_hooks.ComputePart):
 
     def __init__(self, path: Path) -> None:
         self._file = record_file.RecordFile(
-            path, usage_history.from_json, usage_history.to_json,
+            path, usage_history.FILE_FORMAT.parse,
+            usage_history.FILE_FORMAT.render,
             usage_history.LONGEST)
         # Replaced as a whole, so that readers do not wait for the disk.
         self.history = self._file.read()
@@ -64,7 +62,8 @@ class HistoryRecorder(compute_hooks.ComputePart):
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> HistoryRecorder:
     """Return the part of the history in nova-compute."""
-    return HistoryRecorder(services.state_path / FILE)
+    return HistoryRecorder(services.state_path
+                           / usage_history.FILE_FORMAT.name)
 
 
 def make_period(snapshot: view.Snapshot, start: float,

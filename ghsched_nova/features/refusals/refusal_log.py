@@ -32,8 +32,6 @@ from ghsched_placement.features.refusals import refusal_record
 
 LOG = logging.getLogger(__name__)
 
-#: Name of the file in nova's state_path.
-FILE = 'ghsched-refusals.json'
 
 #: oslo.messaging namespace of ghsched's calls on the topic of nova-scheduler.
 NAMESPACE = 'ghsched'
@@ -52,7 +50,7 @@ class RefusalLog:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE
+        self._path = directory / refusal_record.FORMAT.name
 
     def count_refusal(self, spec: Any) -> None:
         """Count a refused request in the record of its flavor.
@@ -65,7 +63,7 @@ class RefusalLog:
                 # It names flavors only. The exporter of a control node is in
                 # no group of nova-scheduler.
                 atomic_file.write_file(
-                    self._path, refusal_record.to_json(
+                    self._path, refusal_record.FORMAT.render(
                         refusal_record.add_refusal(
                             self._parse_file(), flavor.flavorid, flavor.name,
                             time.time())), 0o644)
@@ -89,7 +87,8 @@ class RefusalLog:
 
     def _parse_file(self) -> tuple[refusal_record.RefusalCount, ...]:
         try:
-            return refusal_record.from_json(wire.read_record_file(self._path))
+            return refusal_record.FORMAT.parse(
+                wire.read_record_file(self._path))
         except FileNotFoundError:
             return ()
 
@@ -129,4 +128,4 @@ class RefusalEndpoint:
 
     def list_refusals(self, _context: Any) -> str:
         """Return this host's recorded refused scheduling requests, as JSON."""
-        return refusal_record.to_json(self._log.read_refusals())
+        return refusal_record.FORMAT.render(self._log.read_refusals())

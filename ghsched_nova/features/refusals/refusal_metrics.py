@@ -24,7 +24,6 @@ from prometheus_client import core
 from prometheus_client import registry
 
 from ghsched_nova.monitor import prometheus
-from ghsched_placement.base import wire
 from ghsched_placement.features.refusals import refusal_record
 
 METRICS = (
@@ -55,7 +54,7 @@ class RefusalCollector(registry.Collector):
 
         The metrics are the number of refusals and the time of the last one.
         """
-        record = refusal_record.from_json(wire.read_file(self._path))
+        record = refusal_record.FORMAT.read(self._path)
         refusals, last_times = METRICS
         yield prometheus.make_described_metric(refusals, [
             ((one.flavor, one.name), one.count) for one in record])

@@ -89,7 +89,7 @@ def _get_refusals_of_scheduler(context: Any, host: str
         topic=messaging.SCHEDULER_TOPIC, namespace=NAMESPACE,
         version=RPC_VERSION))
     try:
-        return refusal_record.from_json(client.prepare(
+        return refusal_record.FORMAT.parse(client.prepare(
             server=host, timeout=TIMEOUT_S, retry=_BUS_RETRIES).call(
                 context, 'list_refusals'))
     except (oslo_messaging.MessagingException,

@@ -31,9 +31,6 @@ from ghsched_placement.features.service_level.service_level import LevelKey
 from ghsched_placement.features.service_level.service_level import LevelPeriod
 from ghsched_placement.features.service_level.service_level import Owner
 
-#: Name of the file in Nova's state_path.
-FILE = 'ghsched-service-levels.json'
-
 
 class ServiceLevelRecorder(compute_hooks.ComputePart):
     """Recorder of the service levels of this host's servers.
@@ -48,8 +45,8 @@ class ServiceLevelRecorder(compute_hooks.ComputePart):
     def __init__(self, path: Path, notify_protection: Callable[[], None]
                  = lambda: None) -> None:
         self._notify_protection = notify_protection
-        self._file = record_file.RecordFile(path, service_level.from_json,
-                                            service_level.to_json)
+        self._file = record_file.RecordFile(
+            path, service_level.FORMAT.parse, service_level.FORMAT.render)
         # Replaced as a whole, so that readers do not wait for the disk.
         self.levels: service_level.Levels = self._file.read()
 
@@ -94,7 +91,7 @@ def make_compute_part(services: compute_hooks.ComputeServices
     """Return the part of service levels in nova-compute."""
     notifier = protection_events.ProtectionNotifier(services.notify)
     return ServiceLevelRecorder(
-        services.state_path / FILE,
+        services.state_path / service_level.FORMAT.name,
         lambda: notifier.notify_protection_changes(
             services.host_name, dict(services.engine.not_held)))
 

@@ -94,7 +94,7 @@ class ServiceLevelCollector(registry.Collector):
 
         A guarantee is the bandwidth that a server's flavor promises.
         """
-        levels = service_level.from_file(self._path)
+        levels = service_level.FORMAT.read(self._path)
         last = _find_last_report(levels, self._path)
         rows = [((level.owner.project, key.server, level.owner.flavor,
                   str(key.node), key.vcpu_class), level)

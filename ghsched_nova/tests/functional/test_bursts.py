@@ -20,11 +20,11 @@ import fixtures
 from nova.api import auth
 from nova import context as nova_context
 
-from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features.index import indexed
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.functional import nova_base
+from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.providers import names
 
 #: MB/s of a node.
@@ -128,7 +128,7 @@ class BurstsTest(nova_base.GhschedTestCase):
         guests += [self.boot(self.wanted)['id'] for _ in range(2)]
         self.boot(self.wanted, state='ERROR')
         self.assertTrue(Path(shared.config().state_path,
-                             burst_use.FILE).exists())
+                             burst_record.FORMAT.name).exists())
         for _ in range(3):
             self.hour(**dict.fromkeys(guests, 30))
         self.assertEqual([60, 60], self.offered())

@@ -190,7 +190,7 @@ class PrometheusTestCase(exporter_case.ExporterTestCase):
     def serve_cloud(self):
         """Serve the metrics of a cloud, loads and service levels."""
         levels = self.top / 'levels.json'
-        levels.write_text(service_level.to_json({
+        levels.write_text(service_level.FORMAT.render({
             service_level.LevelKey(f'server of {project}',
                                    1): service_level.Level(
                 service_level.Owner('web', project, 'f'), 7, 1000.0,

@@ -25,19 +25,17 @@ from fixtures import FakeLogger
 import prometheus_client
 
 from ghsched_nova.features.blame import blame_periods
-from ghsched_nova.features.blame import blame_record
-from ghsched_nova.features.bursts import burst_use
 from ghsched_nova.features import declared_exporter
 from ghsched_nova.features.exporter import repair_metrics
-from ghsched_nova.features.history import history_use
-from ghsched_nova.features.refusals import refusal_log
-from ghsched_nova.features.service_level import service_level_use
 from ghsched_nova.host import readings
 from ghsched_nova.tests.unit import test_state_files
 from ghsched_placement.features.blame import blame
+from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.load import pressure
 from ghsched_placement.features.refusals import refusal_record
 from ghsched_placement.features.refusals import refusals
+from ghsched_placement.features.service_level import service_level
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import forged
 
@@ -46,7 +44,7 @@ NOW = 1_800_000_000
 _SUMS = {'promised': 40, 'mean': .4, 'square': .2, 'own': .3, 'guests': 2.0}
 #: Content of honest state files, by name.
 STATE = {
-    burst_use.FILE: {
+    burst_record.FORMAT.name: {
         'version': 1, 'nodes': {'0': {
             'hours': [{'number': NOW // 3600, 'periods': 3, 'over': 1,
                        'short': 1, **_SUMS}],
@@ -57,7 +55,7 @@ STATE = {
             'projects': [{'project': 'p', 'promised': 30,
                           'promised_sum': 90.0, 'used_sum': 9.0,
                           'square_sum': .9}]}}},
-    service_level_use.FILE: {'version': 1, 'levels': [[UUID, 0, {
+    service_level.FORMAT.name: {'version': 1, 'levels': [[UUID, 0, {
         'owner': {'name': 'web', 'project': 'p', 'flavor': 'f'},
         'month': 24322, 'seen': NOW, 'seconds': 60.0, 'unmeasured': 0.0,
         'periods': 1, 'short_periods': {'node_full': 1},
@@ -65,13 +63,13 @@ STATE = {
         'last': {'asked': 30, 'cap': 100, 'allocated': 30, 'held': 30,
                  'got': 9.5, 'node_used': 97, 'busy': 1.0,
                  'protected': True}}]]},
-    repair_metrics.FILE: {'version': 1, 'repairs': {'write line': 3}},
-    refusal_log.FILE: {'version': 1, 'refused': [
+    repair_metrics.FORMAT.name: {'version': 1, 'repairs': {'write line': 3}},
+    refusal_record.FORMAT.name: {'version': 1, 'refused': [
         {'flavor': 'id', 'name': 'f', 'count': 3, 'last': NOW}]},
-    history_use.FILE: {
+    usage_history.FILE_FORMAT.name: {
         'version': 1, 'names': {UUID: 'web'}, 'capacity': [[0, 10 ** 10]],
         'minutes': [[UUID, 0, [NOW // 60, 60.0, 10 ** 9, 1, 60.0, 7]]]},
-    blame_record.FILE: {'version': 1, 'periods': [{
+    blame_periods.FORMAT.name: {'version': 1, 'periods': [{
         'time': NOW, 'seconds': 60.0, 'used': [[0, 10 ** 9]],
         'capacity': [[0, 10 ** 10]], 'guests': [[UUID, 0, 10 ** 8]],
         'busy': {UUID: .5}}]},
@@ -82,10 +80,11 @@ STATE = {
 }
 #: Metric of the exporter by file, as STATE gives it.
 METRICS = {
-    burst_use.FILE: 'ghsched_bursts_pool_percent{node="0"} 20.0',
-    service_level_use.FILE: 'ghsched_server_asked_percent{',
-    repair_metrics.FILE: 'ghsched_repairs_total{kind="write line"} 3.0',
-    refusal_log.FILE: 'ghsched_refusals_total{flavor="id",name="f"} 3.0',
+    burst_record.FORMAT.name: 'ghsched_bursts_pool_percent{node="0"} 20.0',
+    service_level.FORMAT.name: 'ghsched_server_asked_percent{',
+    repair_metrics.FORMAT.name: 'ghsched_repairs_total{kind="write line"} 3.0',
+    refusal_record.FORMAT.name:
+        'ghsched_refusals_total{flavor="id",name="f"} 3.0',
     pressure.FILE: 'ghsched_server_pressure_percent{flavor="f",'
                    f'project="p",resource="cpu",server="{UUID}"}} 9.5',
 }
@@ -155,12 +154,12 @@ class ForgedStateTest(base.TestCase):
             path.write_text(honest)
 
     def test_forged_periods_are_samples_or_nothing(self):
-        for what, text in forged.forge(STATE[blame_record.FILE], 100):
-            for period in blame_periods.parse_periods(text):
+        for what, text in forged.forge(STATE[blame_periods.FORMAT.name], 100):
+            for period in blame_periods.FORMAT.parse(text):
                 sample = blame_periods.make_server_sample(period, UUID, [0])
                 self.assertIsInstance(sample, blame.BlameSample, what)
 
     def test_forged_refusals_are_shown_or_nothing(self):
-        for what, text in forged.forge(STATE[refusal_log.FILE], 100):
-            for one in refusal_record.from_json(text):
+        for what, text in forged.forge(STATE[refusal_record.FORMAT.name], 100):
+            for one in refusal_record.FORMAT.parse(text):
                 self.assertIn('T', refusals._format_unix_time(one.last), what)

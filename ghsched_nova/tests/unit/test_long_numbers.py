@@ -101,7 +101,7 @@ TEXTS = (
     (lambda text: numa_maps.parse_bound_areas(text.splitlines(), [
         '7f0000000000-7f0020000000 rw-p 00000000 00:00 0']),
      '7f0000000000 bind:0 anon=1 N0=1 N1=2 kernelpagesize_kB=4'),
-    (repair_metrics.parse_repair_counts,
+    (repair_metrics.FORMAT.parse,
      '{"version": 1, "repairs": {"write line": 12}}'),
     (load_files.parse_cpu_times, 'cpu0 1 2 3 4 5 6 7 8 9 10\n'),
     (load_files.parse_run_times, '1 2 3'),

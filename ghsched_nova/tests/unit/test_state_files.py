@@ -26,6 +26,7 @@ from unittest import mock
 
 from fixtures import FakeLogger
 
+from ghsched_nova.features.blame import blame_periods
 from ghsched_nova.features.blame import blame_record
 from ghsched_nova.features.bursts import burst_metrics
 from ghsched_nova.features.bursts import burst_use
@@ -43,7 +44,11 @@ from ghsched_nova.host import readings
 from ghsched_nova.tests.fixtures import observing
 from ghsched_nova.tests.fixtures import state_files
 from ghsched_placement.base import wire
+from ghsched_placement.features.bursts import burst_record
+from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.load import pressure
+from ghsched_placement.features.refusals import refusal_record
+from ghsched_placement.features.service_level import service_level
 from ghsched_placement.tests import base
 
 
@@ -67,24 +72,25 @@ def _read_history(path):
 #: Readers of state files: what nova-compute, nova-scheduler, the exporter and
 #: the programs for the administrator do with them.
 READERS = (
-    (burst_use.FILE, lambda path: burst_use.BurstRecorder(None, path)),
-    (burst_use.FILE,
+    (burst_record.FORMAT.name,
+     lambda path: burst_use.BurstRecorder(None, path)),
+    (burst_record.FORMAT.name,
      lambda path: list(burst_metrics.BurstCollector(path).collect())),
-    (service_level_use.FILE, service_level_use.ServiceLevelRecorder),
-    (service_level_use.FILE,
+    (service_level.FORMAT.name, service_level_use.ServiceLevelRecorder),
+    (service_level.FORMAT.name,
      lambda path: list(service_metrics.ServiceLevelCollector(path).collect())),
-    (repair_metrics.FILE,
+    (repair_metrics.FORMAT.name,
      lambda path: list(repair_metrics.RepairCollector(path).collect())),
-    (repair_metrics.FILE, _count_repairs),
-    (refusal_log.FILE,
+    (repair_metrics.FORMAT.name, _count_repairs),
+    (refusal_record.FORMAT.name,
      lambda path: list(refusal_metrics.RefusalCollector(path).collect())),
-    (refusal_log.FILE,
+    (refusal_record.FORMAT.name,
      lambda path: refusal_log.RefusalLog(path.parent).read_refusals()),
-    (refusal_log.FILE, _count_refusal),
-    (history_use.FILE, history_use.HistoryRecorder),
-    (history_use.FILE, _read_history),
-    (blame_record.FILE, blame_record.BlameRecord),
-    (blame_record.FILE, blame_record.read_bandwidth_record),
+    (refusal_record.FORMAT.name, _count_refusal),
+    (usage_history.FILE_FORMAT.name, history_use.HistoryRecorder),
+    (usage_history.FILE_FORMAT.name, _read_history),
+    (blame_periods.FORMAT.name, blame_record.BlameRecord),
+    (blame_periods.FORMAT.name, blame_periods.FORMAT.read),
     (pressure.FILE,
      lambda path: list(pressure_metrics.PressureCollector(path).collect())),
     (pressure.FILE, lambda path: guest_channel.GuestChannels(

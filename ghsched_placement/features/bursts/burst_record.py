@@ -22,7 +22,6 @@ from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +125,8 @@ def add_period_to_record(before: Record, hour: int, period: BurstPeriod,
         uses)
 
 
-def to_json(records: Mapping[int, Record]) -> str:
-    """Return the burst records of a host's NUMA nodes as JSON.
+def _make_fields(records: Mapping[int, Record]) -> dict[str, Any]:
+    """Return the fields of the burst records of a host's NUMA nodes.
 
     A burst record says how much of their bursts guests have used. The use by
     project is in a JSON object of its own, because older releases refuse
@@ -137,17 +136,8 @@ def to_json(records: Mapping[int, Record]) -> str:
     """
     nodes = {str(node): dataclasses.asdict(record)
              for node, record in sorted(records.items())}
-    return json.dumps({'version': VERSION, 'nodes': nodes, 'projects': {
-        node: record.pop('uses') for node, record in nodes.items()}})
-
-
-def from_json(text: str) -> dict[int, Record]:
-    """Parse the burst records of a host's NUMA nodes from JSON.
-
-    The result is empty if the text is malformed. If only the use by project is
-    malformed, the records are returned without the use by project.
-    """
-    return wire.parse_record(text, VERSION, _parse_records) or {}
+    return {'nodes': nodes, 'projects': {
+        node: record.pop('uses') for node, record in nodes.items()}}
 
 
 def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
@@ -158,21 +148,13 @@ def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
         for node, one in wire.check_object(found['nodes']).items()}
 
 
-def from_file(path: Path | None) -> dict[int, Record]:
-    """Read the burst records of a host's NUMA nodes from a JSON file.
-
-    The result is empty if the path is None, or if the file cannot be read.
-    """
-    return from_json(wire.read_file(path))
-
-
 def read_shortage_probabilities(path: Path | None) -> dict[int, float]:
     """Read how likely bursts are short, by host NUMA node with bursts.
 
-    :param path: see :func:`from_file`.
+    :param path: file of :data:`FORMAT`; None for none.
     :returns: probabilities from 0 to 1; nodes without one are left out.
     """
-    return {node: record.chance for node, record in from_file(path).items()
+    return {node: record.chance for node, record in FORMAT.read(path).items()
             if record.chance is not None and record.promised}
 
 
@@ -198,3 +180,9 @@ def _parse_node_record(mapping: Mapping[str, Any]) -> Record:
                    in wire.check_list(mapping.get('lowest', ())))
     return Record(hours=hours, lowest=lowest,
                   **wire.check_fields(Record, mapping))
+
+
+#: Burst records of a host's NUMA nodes. If only the use by project is
+#: malformed, the records are read without it.
+FORMAT: wire.FileFormat[Mapping[int, Record]] = wire.FileFormat(
+    'ghsched-bursts.json', VERSION, _parse_records, _make_fields, dict)

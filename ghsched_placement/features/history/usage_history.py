@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -253,15 +252,13 @@ def list_bandwidth_uses(history: History, first: int) -> list[BandwidthUse]:
 # -- JSON ---------------------------------------------------------------------
 
 
-def to_json(history: History) -> str:
-    """Return a host's history of bandwidth by server as JSON."""
-    return json.dumps({
-        'version': VERSION, 'names': dict(history.names),
+def _make_fields(history: History) -> dict[str, Any]:
+    return {
+        'names': dict(history.names),
         'capacity': [[node, round(rate)]
                      for node, rate in history.capacity.items()],
         'minutes': [[*key, _pack_minutes(minutes)]
-                    for key, minutes in history.minutes.items()],
-    }, separators=(',', ':'))
+                    for key, minutes in history.minutes.items()]}
 
 
 def _pack_minutes(minutes: Iterable[Minute]) -> list[float]:
@@ -278,24 +275,6 @@ def _pack_minutes(minutes: Iterable[Minute]) -> list[float]:
     return packed
 
 
-def from_json(text: str) -> History:
-    """Parse a host's history of bandwidth by server from JSON.
-
-    The result is empty if the text is malformed.
-    """
-    return wire.parse_record(text, VERSION, _parse_history) or History()
-
-
-def from_file(path: Path) -> History:
-    """Read a host's history of bandwidth by server from a JSON file.
-
-    The result is empty if the content is malformed.
-
-    :raises OSError: see :func:`wire.read_record_file`.
-    """
-    return from_json(wire.read_record_file(path, LONGEST))
-
-
 def _parse_history(found: Mapping[str, Any]) -> History:
     minutes = {}
     for server, node, packed in found['minutes'][:SERVERS_KEPT]:
@@ -310,6 +289,23 @@ def _parse_history(found: Mapping[str, Any]) -> History:
          in itertools.islice(found['names'].items(), SERVERS_KEPT)},
         {wire.check_node(node): float(wire.check_number(rate))
          for node, rate in found['capacity'][:SERVERS_KEPT]})
+
+
+#: A host's history of bandwidth by server.
+FILE_FORMAT = wire.FileFormat(
+    'ghsched-history.json', VERSION, _parse_history, _make_fields, History,
+    LONGEST)
+to_json = FILE_FORMAT.render
+
+
+def from_file(path: Path) -> History:
+    """Read a host's history of bandwidth by server from a JSON file.
+
+    The result is empty if the content is malformed.
+
+    :raises OSError: see :func:`wire.read_record_file`.
+    """
+    return FILE_FORMAT.parse(wire.read_record_file(path, LONGEST))
 
 
 def _parse_minutes(packed: Sequence[Any]) -> tuple[Minute, ...]:

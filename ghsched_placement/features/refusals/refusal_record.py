@@ -16,10 +16,8 @@ It is bounded: it counts refusals of the flavors that were refused last.
 """
 
 from collections.abc import Iterable
-from collections.abc import Sequence
 import dataclasses
 from dataclasses import dataclass
-import json
 from typing import Any
 
 from ghsched_placement.base import wire
@@ -94,21 +92,6 @@ def list_recent_refusals(record: Iterable[RefusalCount],
                   key=lambda one: (-one.count, -one.last, one.flavor))
 
 
-def to_json(record: Sequence[RefusalCount]) -> str:
-    """Return a record of refused flavors as JSON text."""
-    return json.dumps({'version': VERSION, 'refused': list(
-        map(dataclasses.asdict, record))})
-
-
-def from_json(text: str) -> tuple[RefusalCount, ...]:
-    """Parse a record of refused flavors from JSON text.
-
-    The result is empty if the text is malformed.
-    """
-    return wire.parse_record(text, VERSION, lambda found: tuple(
-        map(_parse_flavor, found['refused'][:MAX_FLAVORS]))) or ()
-
-
 def _parse_flavor(mapping: dict[str, Any]) -> RefusalCount:
     """Parse how often and when one flavor was refused, from its record.
 
@@ -120,3 +103,10 @@ def _parse_flavor(mapping: dict[str, Any]) -> RefusalCount:
         wire.check_text(mapping['name'], _MAX_TEXT),
         wire.check_integer(mapping['count'], minimum=1),
         wire.check_number(mapping['last'], wire.MAX_TIME))
+
+
+#: Record of refused flavors.
+FORMAT: wire.FileFormat[tuple[RefusalCount, ...]] = wire.FileFormat(
+    'ghsched-refusals.json', VERSION,
+    lambda found: tuple(map(_parse_flavor, found['refused'][:MAX_FLAVORS])),
+    lambda record: {'refused': [*map(dataclasses.asdict, record)]}, tuple)

@@ -63,7 +63,7 @@ def list_refused_flavors(client: clients.Client) -> tuple[
         raise exceptions.CommandError(
             'nova-api of this cloud has no filter of ghsched, or an older '
             'one; see "Change a guest that runs" in the manual')
-    return refusal_record.from_json(json.dumps({
+    return refusal_record.FORMAT.parse(json.dumps({
         'version': refusal_record.VERSION,
         'refused': answer.get('refusals')})), tuple(
         map(str, answer.get('silent') or ()))

@@ -22,8 +22,6 @@ import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
 import enum
-import json
-from pathlib import Path
 import time
 from typing import Any
 from typing import NamedTuple
@@ -340,39 +338,16 @@ def _add_period_to_hours(hours: tuple[LevelHour, ...], number: int,
 # -- JSON ---------------------------------------------------------------------
 
 
-def to_json(levels: Levels) -> str:
-    """Return the bandwidth service levels of a host's servers as JSON.
-
-    A service level says how much bandwidth a server got in a month, and how
-    long it was short of its guarantee.
-    """
+def _make_fields(levels: Levels) -> dict[str, Any]:
     # Not dataclasses.asdict(), whose deep copies take ten times as long.
-    return json.dumps({'version': VERSION, 'levels': [
+    return {'levels': [
         # Releases without vCPU classes read three items.
         [key.server, key.node, {
             **vars(level), 'owner': vars(level.owner),
             'last': vars(level.last),
             'hours': [list(vars(hour).values()) for hour in level.hours],
             **({'vcpu_class': key.vcpu_class} if key.vcpu_class else {})}]
-        for key, level in levels.items()]}, separators=(',', ':'))
-
-
-def from_json(text: str) -> dict[LevelKey, Level]:
-    """Parse the bandwidth service levels of a host's servers from JSON.
-
-    A service level says how much bandwidth a server got in a month, and how
-    long it was short of its guarantee. The result is empty if the text is
-    malformed.
-    """
-    return wire.parse_record(text, VERSION, _parse_levels) or {}
-
-
-def from_file(path: Path | None) -> dict[LevelKey, Level]:
-    """Read the bandwidth service levels of a host's servers from a file.
-
-    The result is empty if the path is None, or if the file cannot be read.
-    """
-    return from_json(wire.read_file(path))
+        for key, level in levels.items()]}
 
 
 def _parse_levels(found: Mapping[str, Any]) -> dict[LevelKey, Level]:
@@ -400,3 +375,10 @@ def _parse_level(mapping: Mapping[str, Any]) -> Level:
                               *map(wire.check_number, values))
                     for number, *values in mapping['hours'][-HOURS_KEPT:]),
         **wire.check_fields(Level, mapping))
+
+
+#: Bandwidth service levels of a host's servers: how much bandwidth a server
+#: got in a month, and how long it was short of its guarantee.
+FORMAT: wire.FileFormat[Levels] = wire.FileFormat(
+    'ghsched-service-levels.json', VERSION, _parse_levels, _make_fields, dict)
+to_json, from_file = FORMAT.render, FORMAT.read

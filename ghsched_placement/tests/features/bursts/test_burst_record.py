@@ -71,13 +71,13 @@ class RecordTest(base.TestCase):
 
     @given(st.dictionaries(st.integers(0, 63), records, max_size=3))
     def test_written_values_are_read_back(self, found):
-        self.assertEqual(found,
-                         burst_record.from_json(burst_record.to_json(found)))
+        self.assertEqual(found, burst_record.FORMAT.parse(
+            burst_record.FORMAT.render(found)))
 
     @given(st.text() | st.from_regex(
         r'\{"version": 1, "nodes": [^\n]{0,30}\}', fullmatch=True))
     def test_any_text_is_read_or_is_nothing(self, text):
-        self.assertIsInstance(burst_record.from_json(text), dict)
+        self.assertIsInstance(burst_record.FORMAT.parse(text), dict)
 
     def test_a_node_that_is_seldom_busy_is_offered_more(self):
         record = burst_record.Record()
@@ -100,7 +100,7 @@ class RecordTest(base.TestCase):
             self.assertEqual(40, record.offered, number)
 
     def test_record_of_release_0_1_0_is_read(self):
-        found, = burst_record.from_json(BEFORE).values()
+        found, = burst_record.FORMAT.parse(BEFORE).values()
         self.assertEqual(
             (60, 40.0, ((7, 60),), burst_projects.BurstUseByProject()),
             (found.offered, found.pool, found.lowest, found.uses))
@@ -109,7 +109,7 @@ class RecordTest(base.TestCase):
 
     @given(records)
     def test_release_0_1_0_reads_the_nodes_of_a_record(self, record):
-        now = json.loads(burst_record.to_json({1: record}))
+        now = json.loads(burst_record.FORMAT.render({1: record}))
         before = json.loads(BEFORE)
         self.assertEqual(before['version'], now['version'])
         self.assertEqual(set(before['nodes']['1']), set(now['nodes']['1']))
@@ -120,16 +120,16 @@ class RecordTest(base.TestCase):
         later = json.loads(BEFORE)
         later['nodes']['1']['colour'] = 'red'
         later['nodes']['1']['hours'][0]['colour'] = 'red'
-        self.assertEqual(burst_record.from_json(BEFORE),
-                         burst_record.from_json(json.dumps(later)))
+        self.assertEqual(burst_record.FORMAT.parse(BEFORE),
+                         burst_record.FORMAT.parse(json.dumps(later)))
 
     @given(st.sampled_from([None, 1, {'1': None}, {'1': {'since': 'x'}},
                             {'1': {'since': 1, 'hour': 1, 'periods': 1,
                                    'projects': {}}}]))
     def test_unreadable_projects_leave_the_nodes(self, projects):
         now = {**json.loads(BEFORE), 'projects': projects}
-        self.assertEqual(burst_record.from_json(BEFORE),
-                         burst_record.from_json(json.dumps(now)))
+        self.assertEqual(burst_record.FORMAT.parse(BEFORE),
+                         burst_record.FORMAT.parse(json.dumps(now)))
 
     def test_unknown_use_adds_nothing_and_keeps_promises(self):
         record = burst_record.add_period_to_record(
@@ -147,9 +147,9 @@ class RecordTest(base.TestCase):
         hour = burst.BurstHour(490000, 60, 600, 6.0, 0.7, 0.4, 90.0, 2, 1)
         records = {1: burst_record.Record(
             (hour,), 40.0, 10, 55, 0.001, ((490000, 55),))}
-        self.assertEqual(records, burst_record.from_json(BURSTS))
+        self.assertEqual(records, burst_record.FORMAT.parse(BURSTS))
         self.assertEqual(json.loads(BURSTS)['nodes'], json.loads(
-            burst_record.to_json(records))['nodes'])
+            burst_record.FORMAT.render(records))['nodes'])
 
     def test_bursts_by_project_are_read(self):
         records = {1: burst_record.Record(
@@ -157,5 +157,6 @@ class RecordTest(base.TestCase):
             uses=burst_projects.BurstUseByProject(
                 489990, 490000, 1200.5, (burst_projects.ProjectBurstUse(
                     'f1e2d3c4', 10, 12005.0, 600.25, 40.5),)))}
-        self.assertEqual(records, burst_record.from_json(BURSTS_BY_PROJECT))
-        self.assertEqual(BURSTS_BY_PROJECT, burst_record.to_json(records))
+        self.assertEqual(records, burst_record.FORMAT.parse(BURSTS_BY_PROJECT))
+        self.assertEqual(json.loads(BURSTS_BY_PROJECT), json.loads(
+            burst_record.FORMAT.render(records)))

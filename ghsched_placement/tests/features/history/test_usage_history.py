@@ -120,10 +120,10 @@ class RecordTest(base.TestCase):
                                  usage_history.ENTRIES_KEPT)
         self.assertEqual(usage_history.SERVERS_KEPT, len(history.minutes))
         self.assertLessEqual(set(keys[1500:]), set(history.minutes))
-        text = usage_history.to_json(history)
+        text = usage_history.FILE_FORMAT.render(history)
         self.assertLess(len(text.encode()), usage_history.LONGEST)
         self.assertEqual(set(history.minutes),
-                         set(usage_history.from_json(text).minutes))
+                         set(usage_history.FILE_FORMAT.parse(text).minutes))
 
     def test_server_that_is_gone_leaves_with_its_name(self):
         history, now = record([(60, 0, {KEYS[0]: 5})])
@@ -166,7 +166,8 @@ class FormatTest(base.TestCase):
     @given(PERIODS)
     def test_record_that_is_read_again_is_the_same(self, periods):
         history, _now = record(periods)
-        found = usage_history.from_json(usage_history.to_json(history))
+        found = usage_history.FILE_FORMAT.parse(
+            usage_history.FILE_FORMAT.render(history))
         self.assertEqual(
             {key: [(one.number, one.seconds, round(one.rate))
                    for one in minutes]
@@ -180,17 +181,19 @@ class FormatTest(base.TestCase):
                 st.sampled_from(('version', 'minutes', 'names', 'capacity')),
                 one))).map(json.dumps)))
     def test_malformed_record_is_empty(self, text):
-        self.assertEqual({}, usage_history.from_json(text).minutes)
+        self.assertEqual({}, usage_history.FILE_FORMAT.parse(text).minutes)
 
     def test_record_with_bad_minutes_is_empty(self):
         for packed in ([1, 60], [5, 60, 1, 0, 60, 1], [5, -1, 1], [5, 1, -1],
                        [5, 60, 'x'], [5, 60, math.inf], 'abc', None):
-            self.assertEqual(History(), usage_history.from_json(json.dumps({
+            parse = usage_history.FILE_FORMAT.parse
+            self.assertEqual(History(), parse(json.dumps({
                 'version': 1, 'names': {}, 'capacity': [],
                 'minutes': [['a', 0, packed]]})), packed)
 
     def test_link_pipe_and_long_file_are_not_read(self):
-        text = usage_history.to_json(record([(60, 0, {KEYS[0]: 5})])[0])
+        text = usage_history.FILE_FORMAT.render(
+            record([(60, 0, {KEYS[0]: 5})])[0])
         self.path.write_text(text)
         self.assertEqual({KEYS[0]},
                          set(usage_history.from_file(self.path).minutes))

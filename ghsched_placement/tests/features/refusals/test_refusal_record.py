@@ -64,8 +64,8 @@ class RecordTest(base.TestCase):
         merged = refusal_record.merge_refusals(one, other)
         self.assertEqual(sum(each.count for each in one + other),
                          sum(each.count for each in merged))
-        self.assertEqual(merged, refusal_record.from_json(
-            refusal_record.to_json(merged)))
+        self.assertEqual(merged, refusal_record.FORMAT.parse(
+            refusal_record.FORMAT.render(merged)))
 
     def test_malformed_record_is_empty(self):
         for text in ('', '[]', '{"version": 1}', '{"version": 1, "refused": '
@@ -73,4 +73,4 @@ class RecordTest(base.TestCase):
                      '{"version": 1, "refused": [{"flavor": "a", "name": "a", '
                      '"count": 1, "last": Infinity}]}',
                      '{"version": 2, "refused": []}'):
-            self.assertEqual((), refusal_record.from_json(text), text)
+            self.assertEqual((), refusal_record.FORMAT.parse(text), text)

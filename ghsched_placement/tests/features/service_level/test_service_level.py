@@ -141,12 +141,12 @@ class DayTest(base.TestCase):
         self.assertEqual(service_level.ShortTime(120.0, 120.0),
                          service_level.map_shortage_times(self.levels)[
                              LevelKey('c', 0)])
-        self.assertEqual(self.levels, service_level.from_json(
-            service_level.to_json(self.levels)))
+        self.assertEqual(self.levels, service_level.FORMAT.parse(
+            service_level.FORMAT.render(self.levels)))
 
     def test_record_survives_a_file(self):
-        text = service_level.to_json(self.levels)
-        self.assertEqual(self.levels, service_level.from_json(text))
+        text = service_level.FORMAT.render(self.levels)
+        self.assertEqual(self.levels, service_level.FORMAT.parse(text))
 
 
 class BoundsTest(base.TestCase):
@@ -166,14 +166,15 @@ class BoundsTest(base.TestCase):
         self.assertEqual({}, levels)
 
     def test_malformed_record_is_empty(self):
-        good = service_level.to_json({LevelKey('a', 0): service_level.Level()})
-        self.assertEqual(1, len(service_level.from_json(good)))
+        good = service_level.FORMAT.render(
+            {LevelKey('a', 0): service_level.Level()})
+        self.assertEqual(1, len(service_level.FORMAT.parse(good)))
         for text in ('', '[]', 'x', '{"version": 1}',
                      good.replace('"month":0', '"month":"x"'),
                      good.replace('"a",0', '"a","x"'),
                      good.replace('"version": 1', '"version": 2').replace(
                          '"version":1', '"version":2')):
-            self.assertEqual({}, service_level.from_json(text), text)
+            self.assertEqual({}, service_level.FORMAT.parse(text), text)
 
     @given(st.lists(PERIODS, max_size=20))
     def test_sums_agree_and_survive_json(self, periods):
@@ -189,12 +190,12 @@ class BoundsTest(base.TestCase):
             self.assertEqual(level.short, {
                 cause: 60.0 * count for cause, count
                 in level.short_periods.items()})
-        self.assertEqual(levels, service_level.from_json(
-            service_level.to_json(levels)))
+        self.assertEqual(levels, service_level.FORMAT.parse(
+            service_level.FORMAT.render(levels)))
 
     def test_unknown_fields_and_causes_of_another_release_are_ignored(self):
-        document = json.loads(service_level.to_json({
+        document = json.loads(service_level.FORMAT.render({
             LevelKey('a', 0): service_level.Level(short={'new': 1.0})}))
         document['levels'][0][2]['owner']['colour'] = 'red'
-        level, = service_level.from_json(json.dumps(document)).values()
+        level, = service_level.FORMAT.parse(json.dumps(document)).values()
         self.assertEqual({}, level.short)

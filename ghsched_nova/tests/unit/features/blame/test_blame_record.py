@@ -45,7 +45,7 @@ class RecordTest(base.TestCase):
                 60.0 * number, snapshot(a=100.0 + number),
                 {'load': load.HostLoad(1.0, 60.0, (), (load.GuestNodeLoad(
                     'a', 0, 0, 2, 1024, cpu_load=0.5),))})
-        found = blame_record.read_bandwidth_record(self.path)
+        found = blame_periods.FORMAT.read(self.path)
         self.assertEqual(blame_periods.PERIODS_KEPT, len(found))
         self.assertEqual(
             (39 * 60.0, 60.0, {('a', 0): 139.0}, {0: 500.0}, {0: 1000.0},
@@ -66,7 +66,7 @@ class RecordTest(base.TestCase):
         for text in ('', '{', '[]', '{"version": 1}',
                      '{"version": 1, "periods": [7]}', '\xff'):
             self.path.write_bytes(text.encode('latin-1'))
-            self.assertEqual((), blame_record.read_bandwidth_record(self.path))
+            self.assertEqual((), blame_periods.FORMAT.read(self.path))
 
 
 class SampleTest(base.TestCase):

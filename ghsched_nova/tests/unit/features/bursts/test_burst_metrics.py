@@ -33,7 +33,7 @@ class BurstMetricsTest(base.TestCase):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'bursts.json')
         hours = tuple(burst.BurstHour(number, periods=60, over=2, short=1)
                       for number in (7, 8))
-        path.write_text(burst_record.to_json({
+        path.write_text(burst_record.FORMAT.render({
             1: burst_record.Record(
                 hours, 40, 60, 80, 0.005, (), burst_projects.BurstUseByProject(
                     1, 8, 120.0, (burst_projects.ProjectBurstUse('a', 50),

@@ -26,7 +26,7 @@ class BurstTopTest(top_case.TopTestCase):
         tree.run(1.0, busy=0.0)
         tree.run(1.0)
         path = tree.top / 'bursts.json'
-        path.write_text(burst_record.to_json({
+        path.write_text(burst_record.FORMAT.render({
             0: burst_record.Record(promised=40, chance=0.0042),
             1: burst_record.Record(promised=0, chance=0.5)}))
         _status, text, _errors = self.run_top(

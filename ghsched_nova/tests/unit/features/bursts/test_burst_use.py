@@ -25,6 +25,7 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.tests.fixtures import observing
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.features.bursts import burst
+from ghsched_placement.features.bursts import burst_record
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 
@@ -75,7 +76,7 @@ class BurstUseTest(base.TestCase):
         self.log = self.useFixture(fixtures.FakeLogger())
         top = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, top)
-        self.path = top / burst_use.FILE
+        self.path = top / burst_record.FORMAT.name
         config = cfg.ConfigOpts()
         conf.register_opts(config)
         config([])

@@ -29,7 +29,7 @@ class RepairsTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.path = Path(self.useFixture(fixtures.TempDir()).path,
-                         repair_metrics.FILE)
+                         repair_metrics.FORMAT.name)
 
     def count(self, *kinds):
         reports = observing.Reports(repair_counts.RepairCounts(self.path))
@@ -70,13 +70,13 @@ class RepairsTest(base.TestCase):
     @given(st.dictionaries(texts.printable(64), st.integers(0, 2 ** 53 - 1),
                            max_size=100))
     def test_written_values_are_read(self, counts):
-        self.assertEqual(counts, repair_metrics.parse_repair_counts(
-            repair_metrics.render_repair_counts(counts)))
+        self.assertEqual(counts, repair_metrics.FORMAT.parse(
+            repair_metrics.FORMAT.render(counts)))
 
 
 class ParseTest(base.TestCase):
 
     def test_repairs_beyond_any_number_are_none(self):
         for number in ('1e999', '-1e999', 'NaN', '"x"', 'null', '[]'):
-            self.assertEqual({}, repair_metrics.parse_repair_counts(
+            self.assertEqual({}, repair_metrics.FORMAT.parse(
                 f'{{"version": 1, "repairs": {{"a": {number}}}}}'))

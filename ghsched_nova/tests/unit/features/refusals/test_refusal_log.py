@@ -51,7 +51,7 @@ class RefusalLogTest(base.TestCase):
         refusal_log.RefusalLog(self.directory).count_refusal(spec())
         self.log.count_refusal(spec('2', 'large'))
         self.assertEqual({'1': 2, '2': 1}, self.counts())
-        self.assertEqual(self.log.read_refusals(), refusal_record.from_json(
+        self.assertEqual(self.log.read_refusals(), refusal_record.FORMAT.parse(
             refusal_log.RefusalEndpoint(self.log).list_refusals(None)))
 
     def test_refusals_of_many_threads_are_all_counted(self):
@@ -62,7 +62,7 @@ class RefusalLogTest(base.TestCase):
         self.assertEqual({'1': 20}, self.counts())
 
     def test_malformed_file_begins_again(self):
-        (self.directory / refusal_log.FILE).write_text('[')
+        (self.directory / refusal_record.FORMAT.name).write_text('[')
         self.assertEqual({}, self.counts())
         self.log.count_refusal(spec())
         self.assertEqual({'1': 1}, self.counts())
@@ -83,7 +83,7 @@ class RefusalLogTest(base.TestCase):
     def test_metrics_have_a_sample_for_each_flavor(self):
         found = prometheus_client.CollectorRegistry()
         found.register(refusal_metrics.RefusalCollector(
-            self.directory / refusal_log.FILE))
+            self.directory / refusal_record.FORMAT.name))
         labels = {'flavor': '1', 'name': 'small'}
         self.assertIsNone(found.get_sample_value('ghsched_refusals_total',
                                                  labels))
@@ -115,7 +115,7 @@ class CollectTest(base.TestCase):
             return refusals.collect_refusals(mock.sentinel.context)
 
     def test_records_of_all_hosts_are_summed(self):
-        one = refusal_record.to_json(
+        one = refusal_record.FORMAT.render(
             [refusal_record.RefusalCount('1', 'small', 2, 5.0)])
         found = self.collect({
             'a': one, 'b': one, 'c': oslo_messaging.MessagingTimeout(),

@@ -39,7 +39,7 @@ class ServiceMetricsTest(base.TestCase):
 
     def test_values_of_the_file_for_each_server(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
-        path.write_text(service_level.to_json({
+        path.write_text(service_level.FORMAT.render({
             service_level.LevelKey('u', 1, 'latency'): service_level.Level(
                 service_level.Owner('web', 'p', 'f'), 7, 1000.0,
                 seconds=60.0),
@@ -63,7 +63,7 @@ class ServiceMetricsTest(base.TestCase):
 
     def test_deleted_server_keeps_its_counters_and_has_no_gauge(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'levels.json')
-        path.write_text(service_level.to_json({
+        path.write_text(service_level.FORMAT.render({
             service_level.LevelKey(server, 1): service_level.Level(
                 service_level.Owner('web', 'p', 'f'), 7, seen,
                 service_level.LevelPeriod(30), 600.0)
