@@ -13,6 +13,7 @@
 
 """Controls as ``info/*/resource_schemata`` describes them (pure).
 
+The directory may also be named ``resource_schema`` (answers of June 2026).
 Each directory there is a line of schemata, with a file for each property. A
 control that changes when another one is written is in the directory of that
 one. The files, their words and the arithmetic are those of the linux-kernel
@@ -37,7 +38,9 @@ from typing import Literal
 from ghsched_nova.resctrl import knobs
 from ghsched_nova.resctrl import schemata
 
-_DIRECTORY = 'resource_schemata'
+#: Directories with descriptions, in the directory of a resource.
+DIRECTORIES = ('resource_schemata', 'resource_schema')
+_PATH = re.compile(f'([^/]+)/(?:{"|".join(DIRECTORIES)})/(.+)/type')
 _NUMBER = re.compile(r'-?(0x[0-9a-fA-F]{1,16}|[0-9]{1,18})')
 _NAME = re.compile(r'[A-Z][A-Z0-9_]{0,31}')
 #: Names of a file with the value of a new group. The list has asked for one
@@ -153,16 +156,17 @@ def parse_controls(info: Mapping[str, str]) -> tuple[Control, ...]:
 
     :param info: text of the files below info/, by path.
     """
-    tops = sorted(path.removesuffix('/type') for path in info
-                  if path.endswith('/type') and f'/{_DIRECTORY}/' in path)
-    controls = (_parse_control(top, info) for top in tops)
+    controls = (_parse_control(found, info) for found in map(
+        _PATH.fullmatch, sorted(info)) if found)
     return tuple(control for control in controls if control)
 
 
-def _parse_control(top: str, info: Mapping[str, str]) -> Control | None:
-    resource, _directory, below = top.partition(f'/{_DIRECTORY}/')
+def _parse_control(path: re.Match[str], info: Mapping[str, str]
+                   ) -> Control | None:
+    resource, below = path.groups()
+    top = path[0].removesuffix('/type')
     *parents, name = below.split('/')
-    kind, *flags = info[f'{top}/type'].split() or ['']
+    kind, *flags = info[path[0]].split() or ['']
     if kind not in ('scalar', 'bitmap') or not _NAME.fullmatch(name):
         return None
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import os
 from pathlib import Path
 
+from ghsched_nova.resctrl import described
 from ghsched_nova.resctrl.errors import ResctrlUnavailable
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import sysfs as sysfs_files
@@ -29,7 +30,7 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 _NOT_READ = frozenset({'available_mbm_cntrs', 'io_alloc_cbm',
                        'mbm_assign_on_mkdir'})
 
-#: Maximum depth of the directories in info/MB/resource_schemata.
+#: Maximum depth of the directories that describe schemata lines.
 _DEPTH = 4
 
 
@@ -111,8 +112,7 @@ def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the files of resctrl's info/ that describe controls.
 
     These are all files in the subdirectories of info/. Of deeper directories,
-    only ``resource_schemata`` and those in it are searched; they describe
-    schemata lines.
+    only those that describe schemata lines are searched.
 
     :param directory: info/, or a directory below it.
     :param depth: depth of the directory; 0 for info/.
@@ -121,6 +121,6 @@ def _list_info_files(directory: Path, depth: int = 0) -> Iterator[Path]:
         if os.path.isfile(path):
             if depth:
                 yield path
-        elif depth != 1 and depth <= _DEPTH or path.name == (
-                'resource_schemata'):
+        elif (depth != 1 and depth <= _DEPTH
+                or path.name in described.DIRECTORIES):
             yield from _list_info_files(path, depth + 1)

@@ -73,12 +73,33 @@ def intel(nodes: str) -> Machine:
                        for word in ('OPT', 'MIN', 'MAX')))
 
 
+def intel_optimal(nodes: str) -> Machine:
+    """Intel's other hierarchy: ``MB`` is backed by ``MB_OPT``.
+
+    Of the answers of 10 June 2026, which also name the directory otherwise.
+    """
+    directory = 'resource_schema'
+    step = Description(resolution=255, scope='L3', directory=directory)
+    return _with(
+        machines.intel(nodes), 'intel-optimal',
+        {'MB': dataclasses.replace(_PERCENT, directory=directory)}, (
+            described_line('MB_OPT', 'l3', 255, 255, dataclasses.replace(
+                step, parent='MB'), minimum=1, backs='MB'),
+            *(described_line(f'MB_{word}', 'l3', 255, 255, step, minimum=1)
+              for word in ('MAX', 'MIN'))))
+
+
 def amd(nodes: str) -> Machine:
-    """AMD with a cap for all L3 caches of a node and one for each cache."""
+    """AMD with a cap for all L3 caches of a node and one for each cache.
+
+    The kernel's own work can be bound to a group.
+    """
     each = Description(unit='GBps', resolution=8, scope='L3')
     node = Description(unit='GBps', resolution=1, scope='NODE')
-    return _with(machines.amd(nodes), 'amd-gmb', {'MB': each}, (
-        described_line('GMB', 'node', 4096, 4096, node, minimum=1),))
+    return dataclasses.replace(
+        _with(machines.amd(nodes), 'amd-gmb', {'MB': each}, (
+            described_line('GMB', 'node', 4096, 4096, node, minimum=1),)),
+        kernel_mode=True)
 
 
 def riscv(nodes: str) -> Machine:
@@ -109,6 +130,7 @@ def riscv(nodes: str) -> Machine:
 MACHINES: dict[str, Callable[[str], Machine]] = {
     'mpam-described': mpam,
     'intel-regions': intel,
+    'intel-optimal': intel_optimal,
     'amd-gmb': amd,
     'riscv': riscv,
 }

@@ -21,6 +21,7 @@ from ghsched_nova.lab.emulator import counters as counterlib
 from ghsched_nova.lab.emulator import entries
 from ghsched_nova.lab.emulator import groups as grouplib
 from ghsched_nova.lab.emulator import io_alloc
+from ghsched_nova.lab.emulator import kernel_mode
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.lab.emulator import staging
 
@@ -49,6 +50,7 @@ class Info:
         self._counters = counters
         self._status = status
         self._threshold = 65536
+        self._kernel_mode = kernel_mode.KernelMode(groups)
         self._io_alloc = {
             line.info: io_alloc.IoAlloc(machine, groups, line).files()
             for line in machine.lines
@@ -72,6 +74,10 @@ class Info:
                     'num_closids': f'{self._machine.num_closids}\n'})
         found = {name: self._info_dir(name, x) for name, x in files.items()}
         found['last_cmd_status'] = Entry(0o444, read=self._status)
+        if self._machine.kernel_mode:
+            found['kernel_mode'] = Entry(
+                0o644, read=self._kernel_mode.show,
+                write=self._kernel_mode.write)
         return found
 
     def _monitor_info(self, monitor: machines.Monitor) -> dict[str, str]:
@@ -131,9 +137,12 @@ class Info:
         if counters and name.endswith('_MON'):
             found |= self._counter_info(counters)
         found |= self._io_alloc.get(name, {})
-        described = self._described(name, '')
-        if described:
-            found['resource_schemata'] = entries.directory(lambda: described)
+        for directory in {line.description.directory
+                          for line in self._machine.lines
+                          if line.description
+                          and line.description.resource == name}:
+            found[directory] = entries.directory(
+                lambda: self._described(name, ''))
         return entries.directory(lambda: found)
 
     def _described(self, resource: str, parent: str) -> dict[str, Entry]:

@@ -79,7 +79,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Description:
-    """Files of ``info/<resource>/resource_schemata/<line>``.
+    """Files of ``info/<resource>/<directory>/<line>``.
 
     Of the linux-kernel list: "fs/resctrl: Generic schema description",
     October 2025, and its proof of concept of May 2026.
@@ -89,6 +89,7 @@ class Description:
     :param scope: empty: the file is not there.
     :param reset: name of the file with the default; empty: there is none.
     :param parent: the line in whose directory this one is.
+    :param directory: name of the directory, of which the list has two.
     """
 
     resource: str = 'MB'
@@ -100,6 +101,7 @@ class Description:
     scope: str = ''
     reset: str = ''
     parent: str = ''
+    directory: str = 'resource_schemata'
 
     def files(self, line: 'Line') -> dict[str, str]:
         """Return the texts of the files by name."""
@@ -244,6 +246,7 @@ class Machine:
     :param iommu_groups: whether ``tasks`` takes ``iommu_group:N``.
     :param io_alloc: whether the traffic of devices can have portions of the
         cache of its own.
+    :param kernel_mode: whether the kernel's own work can be bound to a group.
     :param info_files: constant files below ``info/``, path -> text.
     :param empty_monitors: resources with directories in ``mon_data`` and no
         file in them.
@@ -270,6 +273,7 @@ class Machine:
     limbo_seconds: float = 0.0
     iommu_groups: bool = False
     io_alloc: bool = False
+    kernel_mode: bool = False
     info_files: tuple[tuple[str, str], ...] = ()
     empty_monitors: tuple[tuple[str, Scope], ...] = ()
     old_layout: bool = False

@@ -145,6 +145,23 @@ class RolesTest(base.TestCase):
         self.assertEqual(6, len([note for note in host.notes
                                  if note != detection.THREAD_NOTE]))
 
+    def test_intel_lines_other_than_the_cap_are_left_alone(self):
+        host = self._build_host('intel-optimal')
+        self.assertEqual(['MB'], [k.line for k in host.dialect.knobs])
+        self.assertNotIn('MEM_BW_MIN', host.capabilities())
+
+    def test_guarantee_is_found_under_both_names_of_the_directory(self):
+        machine = described_machines.build('mpam-described', emulated.NODES)
+        for directory, capable in (('resource_schemata', True),
+                                   ('resource_schema', True),
+                                   ('schemata', False)):
+            host = self._host(dataclasses.replace(machine, lines=tuple(
+                dataclasses.replace(line, description=dataclasses.replace(
+                    line.description, directory=directory))
+                if line.description else line for line in machine.lines)))
+            self.assertEqual(capable, 'MEM_BW_MIN' in host.capabilities(),
+                             directory)
+
     def test_an_intel_minimum_that_all_groups_have_is_no_guarantee(self):
         line = described_machines.described_line(
             'MB_MIN', 'l3', 255, 255, machines.Description(resolution=255))

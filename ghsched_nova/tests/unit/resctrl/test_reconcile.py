@@ -18,7 +18,6 @@ import functools
 from pathlib import Path
 import shutil
 import tempfile
-from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +27,6 @@ from ghsched_nova.lab.emulator import kernel
 from ghsched_nova.lab.emulator import machines
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import guest_processes
-from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import plan
@@ -179,20 +177,6 @@ class LeakTest(ReconcileTestCase):
         self.assertEqual(('remove group', OLD), (action.kind, action.group))
         self.assertNotIn(OLD, self.world.groups())
 
-    def test_one_with_the_work_of_the_kernel_stays(self):
-        self.world.model.mkdir('/' + OLD)
-        other = OLD.replace('-9-', '-8-')
-        self.world.model.mkdir('/' + other)
-        with mock.patch.object(
-                fs, 'read_kernel_binding',
-                return_value=kernel_mode.KernelBinding('global', OLD)):
-            plan = reconcile.preview_reconciliation(
-                self.world.place, self.world.wanted(), self.world.files)
-            action, = self.settled().actions
-            self.assertEqual((action,), plan.actions)
-        self.assertEqual(('remove group', other), (action.kind, action.group))
-        self.assertIn(OLD, self.world.groups())
-
     def test_one_of_a_number_that_was_given_again_is_removed(self):
         old = 'qemu-2-instance-000000ff-vcpus_0-1'
         self.world.model.mkdir('/' + old)
@@ -254,6 +238,27 @@ class LeakTest(ReconcileTestCase):
                 wanted.guests, (*wanted.domains, domain), wanted.removable,
                 wanted.others), self.world.files)
         self.assertEqual(((), (OLD,)), (report.actions, report.foreign))
+
+
+class KernelWorkTest(ReconcileTestCase):
+    """A kernel that binds its own work to a group (AMD)."""
+
+    DIALECT = 'amd-gmb'
+    BIND = 'global_assign_ctrl_assign_mon_per_cpu:group='
+
+    def test_bound_group_is_not_removed_as_a_leak(self):
+        self.settled()
+        other = OLD.replace('-9-', '-8-')
+        for name in (OLD, other):
+            self.world.model.mkdir(f'/{name}')
+        self.world.model.write('/info/kernel_mode', f'{self.BIND}{OLD}//\n')
+        plan = self.world.preview()
+        self.assertEqual((('remove group', other),), tuple(self.kinds(plan)))
+        self.assertEqual(plan.actions, self.settled().actions)
+        self.assertIn(f'[{self.BIND}{OLD}//]',
+                      self.world.model.read('/info/kernel_mode'))
+        self.world.model.write('/info/kernel_mode', 'inherit_ctrl_and_mon\n')
+        self.assertEqual([('remove group', OLD)], self.kinds(self.settled()))
 
 
 class FaultTest(ReconcileTestCase):
