@@ -54,7 +54,8 @@ class Cell:
 def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
     """Parse the guest NUMA nodes of a domain, in ascending order.
 
-    A guest without NUMA nodes has one node 0.
+    A guest without NUMA nodes has one node 0. Nodes that have devices only
+    are left out.
 
     :param domain: root element of the XML.
     :raises ValueError: if a number or a unit is malformed.
@@ -63,7 +64,8 @@ def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
     own = {int(one.get('cellid', '-1')): _parse_nodes(one)
            for one in domain.findall('numatune/memnode')}
     cells = [_parse_cell(number, one, own, general) for number, one
-             in enumerate(domain.findall('cpu/numa/cell'))]
+             in enumerate(domain.findall('cpu/numa/cell'))
+             if one.get('memory') != '0']
     if not cells:
         count = int(domain.findtext('vcpu') or 0)
         cells = [Cell(0, frozenset(range(count)),

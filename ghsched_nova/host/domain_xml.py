@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 import logging
 
+from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
@@ -44,11 +45,14 @@ class LibvirtFeatures:
         process in a control group, not only the vCPUs.
     :param numa_element: whether libvirt supports ``<numa node='N'/>`` in a
         passthrough device.
+    :param initiators: whether libvirt and QEMU support ``<acpi nodeset='N'/>``
+        in a passthrough device.
     """
 
     extended: bool = False
     process_groups: bool = False
     numa_element: bool = False
+    initiators: bool = False
 
 
 class DomainXml:
@@ -171,21 +175,7 @@ class DomainXml:
         if policy.device_numa == device_numa.NONE:
             return xml
         try:
-            distances = self._facts.read_distances()
-            decision = device_numa.assign_devices(
-                self._list_devices(xml, devices), host_nodes,
-                policy.device_numa, distances, bool(distances))
-            for problem in decision.problems:
-                LOG.warning("ghsched: no guest NUMA node matches the host "
-                            "NUMA node of a passthrough device; the guest "
-                            "will not see the device's real NUMA node: %s",
-                            problem)
-            if self.libvirt.numa_element:
-                return device_numa.render_numa_element(
-                    xml, decision.guest_node_of)
-            return device_numa.render_expander_buses(
-                xml, decision.guest_node_of,
-                self._facts.section.device_numa_spare_ports)
+            return self._place_devices(xml, policy, devices, host_nodes)
         except pci_topology.DeviceNumaError as error:
             if policy.device_numa == device_numa.REQUIRED:
                 raise
@@ -193,6 +183,44 @@ class DomainXml:
                         'NUMA nodes; starting the guest without NUMA affinity '
                         'of its devices: %s', error)
             return xml
+
+    def _place_devices(self, xml: str, policy: GuestPolicy,
+                       claimed: Sequence[device_numa.Device],
+                       host_nodes: Sequence[int]) -> str:
+        """Write the guest NUMA nodes of devices into a domain XML."""
+        distances = self._facts.read_distances()
+        devices = self._list_devices(xml, claimed)
+        added = self._select_device_cells(devices, host_nodes)
+        backing = (*host_nodes, *added)
+        decision = device_numa.assign_devices(
+            devices, backing, policy.device_numa, distances, bool(distances))
+        for problem in decision.problems:
+            LOG.warning("ghsched: no guest NUMA node matches the host "
+                        "NUMA node of a passthrough device; the guest "
+                        "will not see the device's real NUMA node: %s",
+                        problem)
+        if self.libvirt.numa_element:
+            return device_numa.render_numa_element(
+                xml, decision.guest_node_of)
+        return device_numa.render_expander_buses(
+            device_cells.render_cells(
+                xml, backing, len(added), decision.guest_node_of,
+                self._facts.read_all_distances()),
+            decision.guest_node_of,
+            self._facts.section.device_numa_spare_ports)
+
+    def _select_device_cells(self, devices: Sequence[device_numa.Device],
+                             host_nodes: Sequence[int]) -> tuple[int, ...]:
+        """Return the host nodes for which a guest gets nodes without CPUs.
+
+        The result is empty if libvirt cannot show guests such nodes.
+
+        :param host_nodes: host NUMA node of each guest NUMA node.
+        """
+        if not self.libvirt.initiators or self.libvirt.numa_element:
+            return ()
+        return device_cells.select_host_nodes(
+            devices, host_nodes, self._facts.find_nearest_nodes())
 
     def _list_devices(self, xml: str, claimed: Sequence[device_numa.Device]
                       ) -> list[device_numa.Device]:

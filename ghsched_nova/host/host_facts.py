@@ -106,13 +106,13 @@ class HostFacts:
                 if naming.parse_own_group_uuid(name))
 
     def read_distances(self) -> dict[int, dict[int, int]]:
-        """Return the distance of each pair of host NUMA nodes (ACPI SLIT).
+        """Return the distances by which devices appear on the nearest node.
 
         The result is empty if the host has no SLIT. If
         ``[ghsched]device_numa_nearest`` is off, only nodes without CPUs are
         returned, each with the distance to the nearest node with CPUs.
         """
-        found = sysfs_files.read_distances(self._sysfs)
+        found = self.read_all_distances()
         if not self.section.device_numa_nearest:
             return {node: {nearest: found[node][nearest]}
                     for node, nearest in self.find_nearest_nodes().items()}
@@ -121,6 +121,10 @@ class HostFacts:
                         'not assigning passthrough devices to the nearest '
                         'guest NUMA node')
         return found
+
+    def read_all_distances(self) -> dict[int, dict[int, int]]:
+        """Return the distance of each pair of host NUMA nodes (ACPI SLIT)."""
+        return sysfs_files.read_distances(self._sysfs)
 
     def read_device_node(self, address: str) -> int | None:
         """Return the host NUMA node of a PCI device.
@@ -153,7 +157,7 @@ class HostFacts:
                      in sysfs_files.iterate_numa_nodes(self._sysfs)
                      if sysfs_files.read_node_cpus(path)}
         return cpuless_nodes.find_nearest_nodes(
-            sysfs_files.read_distances(self._sysfs), with_cpus)
+            self.read_all_distances(), with_cpus)
 
     @property
     def _sysfs(self) -> Path:

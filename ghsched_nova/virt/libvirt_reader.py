@@ -22,6 +22,7 @@ from nova.virt.libvirt import guest as libvirt_guest
 from oslo_log import log as logging
 from oslo_utils import versionutils
 
+from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import memorytune
 from ghsched_nova.host import desired
@@ -150,8 +151,9 @@ def detect_features(host: Any) -> LibvirtFeatures:
     A feature is detected only if the configuration does not set it. These are
     openEuler's memorytune attributes (``min_bandwidth``, ``hardlimit`` and
     ``priority``), QEMU processes as a whole in a resctrl group (libvirt 12.8
-    and later; asked only if ``[ghsched]control_threads`` is ``all``), and a
-    device's element ``<numa node='N'/>``, which shows the guest its node.
+    and later; asked only if ``[ghsched]control_threads`` is ``all``), a
+    device's element ``<numa node='N'/>``, which shows the guest its node, and
+    devices that are ACPI initiators of their node (libvirt 11.8 and later).
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     """
@@ -170,7 +172,10 @@ def detect_features(host: Any) -> LibvirtFeatures:
         numa_element=renderer == 'element' or renderer == 'auto'
         and _keeps_element_after_define(
             host, device_numa.make_numa_probe_xml(),
-            device_numa.keeps_numa_element))
+            device_numa.keeps_numa_element),
+        initiators=renderer != 'element' and _keeps_element_after_define(
+            host, device_cells.make_initiator_probe_xml(),
+            device_cells.keeps_initiator))
 
 
 def _keeps_element_after_define(host: Any, xml: str,

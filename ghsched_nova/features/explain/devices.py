@@ -32,6 +32,9 @@ from ghsched_placement.providers import cpuless_nodes
 _FUNCTIONS = 0x1f * 8
 
 EXAMPLES = '<!-- device NUMA; the host addresses of VFs are examples -->'
+OWN_NODES = (
+    '<!-- device NUMA: with libvirt 11.8 and QEMU 9.0 or later, the devices\n'
+    '     of host nodes without CPUs have guest nodes of their own -->')
 UNKNOWN = ('<!-- device NUMA: each passthrough device of the guest (ports, '
            'pci_passthrough:alias),\n     which the flavor does not name, is '
            'put behind an expander bus of its guest node -->')
@@ -63,8 +66,11 @@ def render_device_numa_xml(
               if host.has_all_memorytune_attributes else
               device_numa.render_expander_buses(xml, decision.guest_node_of))
     before = {_render_element(one) for one in _iterate_elements(xml)}
-    return (EXAMPLES, *(text for one in _iterate_elements(placed)
-                        if (text := _render_element(one)) not in before))
+    can_have_own = not host.has_all_memorytune_attributes and any(
+        device.host_node in host.nearest_nodes_with_cpus for device in devices)
+    head = (EXAMPLES, OWN_NODES) if can_have_own else (EXAMPLES,)
+    return (*head, *(text for one in _iterate_elements(placed)
+                     if (text := _render_element(one)) not in before))
 
 
 def _yield_likely_vfs(

@@ -14,6 +14,8 @@
 
 from pathlib import Path
 
+import fixtures
+from lxml import etree
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.virt.libvirt import config as vconfig
 
@@ -65,6 +67,13 @@ class CpulessTestCase(test_vfs.VfsTestCase):
 
 class NearestTest(CpulessTestCase):
 
+    def setUp(self):
+        super().setUp()
+        # libvirt before 11.8 drops the attribute.
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.guest.device_cells.keeps_initiator',
+            lambda _xml: False))
+
     def test_each_guest_node_has_vfs_of_its_nearest_node(self):
         self.start_with_cpuless((2, 2), (3, 2))
         server = self.boot(self.flavor(
@@ -93,3 +102,27 @@ class NearestTest(CpulessTestCase):
                if one['name'] == 'host_a_0000:81:00.0')
         self.assertEqual(self.provider('host_a', 2),
                          pf['parent_provider_uuid'])
+
+
+class DeviceCellTest(CpulessTestCase):
+    """libvirt keeps the ACPI initiators of a domain."""
+
+    def test_guest_has_nodes_of_its_own_for_the_vfs(self):
+        self.start_with_cpuless((2, 2), (3, 2))
+        server = self.boot(self.flavor(
+            vcpus=4, nodes=2, vfs='nic:4', vfs_locality='node',
+            device_numa='preferred'))
+        self.assertEqual({2, 3}, self.seen_nodes(server))
+        root = etree.fromstring(self.domain('host_a', server))
+        rows = {cell.get('id'): [one.get('value') for one in cell.iter(
+            'sibling')] for cell in root.iterfind('cpu/numa/cell')
+            if not cell.get('cpus')}
+        hosts = self.host_nodes(server)
+        for cell, node in (('2', 2), ('3', 3)):
+            expected = DISTANCES[node].split()
+            self.assertEqual([expected[one] for one in (*hosts, 2, 3)],
+                             rows[cell])
+        self._reboot_server(server, hard=True)
+        self.assertEqual({2, 3}, self.seen_nodes(server))
+        self.assertEqual(4, len(etree.fromstring(self.domain(
+            'host_a', server)).findall('cpu/numa/cell')))

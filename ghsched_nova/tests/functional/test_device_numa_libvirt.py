@@ -31,6 +31,7 @@ import unittest
 from lxml import etree
 
 from ghsched_nova.features.guest_topology import host_topology
+from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.lab.emulator import testhost
@@ -268,6 +269,14 @@ class DefineTest(LibvirtTestCase):
         back = self.define(device_numa.make_numa_probe_xml('qemu'))
         self.assertIn('<hostdev', back)
         self.assertFalse(device_numa.keeps_numa_element(back))
+
+    def test_libvirt_keeps_initiators_from_a_version_on(self):
+        xml = device_cells.make_initiator_probe_xml()
+        back = self.define(xml.replace('"kvm"', '"qemu"'))
+        version = subprocess.run(['virsh', '--version'], capture_output=True,
+                                 text=True, check=True).stdout.split('.')
+        self.assertEqual([*map(int, version)] >= [11, 8],
+                         device_cells.keeps_initiator(back))
 
 
 class BootTest(LibvirtTestCase):

@@ -59,3 +59,41 @@ class AcceleratorTest(base.TestCase):
                           self.place_devices, 'required', -1)
         self.assertEqual({'0000:81:00.0': 0, '0000:82:00.0': None},
                          self.place_devices('preferred', -1))
+
+
+class DeviceCellTest(AcceleratorTest):
+    """0000:82:00.0 belongs to host node 2, which has no CPUs."""
+
+    def place_devices(self, mode, node, *, initiators=True, element=False):
+        sysfs = self.useFixture(fixtures.TempDir()).path
+        device = Path(sysfs, 'bus/pci/devices/0000:82:00.0')
+        device.mkdir(parents=True)
+        (device / 'numa_node').write_text(f'{node}\n')
+        for number, (cpus, row) in enumerate((
+                ('0-3', '10 20 40'), ('4-7', '20 10 30'), ('', '40 30 10'))):
+            path = Path(sysfs, f'devices/system/node/node{number}')
+            path.mkdir(parents=True)
+            (path / 'cpulist').write_text(f'{cpus}\n')
+            (path / 'distance').write_text(f'{row}\n')
+        facts = host_facts.HostFacts(types.SimpleNamespace(
+            sysfs_path=sysfs, resctrl_path=sysfs, device_numa_nearest=False,
+            device_numa_spare_ports=0))
+        renderer = domain_xml.DomainXml(facts)
+        renderer.libvirt = domain_xml.LibvirtFeatures(
+            initiators=initiators, numa_element=element)
+        return device_numa.read_guest_nodes(renderer.add_device_numa_nodes(
+            XML, GuestPolicy(device_numa=mode),
+            [device_numa.Device('0000:81:00.0', 0)], [0, 1]))
+
+    def test_device_has_a_node_of_its_own_where_libvirt_can(self):
+        for mode in ('preferred', 'required'):
+            self.assertEqual(2, self.place_devices(mode, 2)['0000:82:00.0'])
+
+    def test_device_is_on_the_nearest_node_elsewhere(self):
+        for libvirt in ({'initiators': False}, {'element': True}):
+            self.assertEqual(1, self.place_devices(
+                'preferred', 2, **libvirt)['0000:82:00.0'])
+            error = self.assertRaises(
+                pci_topology.DeviceNumaError, self.place_devices, 'required',
+                2, **libvirt)
+            self.assertIn('it is on host node 2', str(error))

@@ -14,15 +14,18 @@
 """Host files with NUMA nodes that have no CPUs, in the planner and explain."""
 
 from pathlib import Path
+import types
 
 import fixtures
 
+from ghsched_nova.features.explain import devices
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import offer
 from ghsched_placement.features.planner.state import FilledHost
+from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.tests import base
 
 NIC = 'CUSTOM_PCI_19E5_375E'
@@ -45,15 +48,23 @@ resctrl:
   bandwidth_gran: 1
   priority_default: 3
 """
+#: Of openEuler's libvirt.
+EXTENDED = """
+ghsched:
+  memorytune_attributes: extended
+"""
 
 
 class HostFileTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+        self.host = self.load(HOST)
+
+    def load(self, text):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'far.yaml')
-        path.write_text(HOST)
-        self.host = hostfile.load_host_file(str(path))
+        path.write_text(text)
+        return hostfile.load_host_file(str(path))
 
     def list_nodes(self, device_numa):
         """Host nodes of each way to place a guest with two VFs."""
@@ -70,3 +81,16 @@ class HostFileTest(base.TestCase):
     def test_planner_takes_the_nearest_node_if_the_flavor_allows(self):
         self.assertEqual({(1,)}, self.list_nodes('preferred'))
         self.assertEqual(set(), self.list_nodes('required'))
+
+    def test_explain_names_the_node_that_newer_libvirts_can_show(self):
+        policy = parse_policy({'ghsched:vfs': 'nic:2',
+                               'ghsched:device_numa': 'preferred'}, 1)
+        guest = types.SimpleNamespace(cells=(None,))
+
+        def explain(host):
+            return devices.render_device_numa_xml(host, policy, guest, (1,))
+
+        self.assertNotIn(devices.OWN_NODES, explain(self.load(
+            HOST + EXTENDED)))
+        self.assertIn(devices.OWN_NODES, explain(self.host))
+        self.assertIn('<node>0</node>', ''.join(explain(self.host)))
