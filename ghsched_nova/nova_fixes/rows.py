@@ -84,9 +84,9 @@ FIXES = (
     Fix('evacuated-devices', (_COMPUTE,), fixed_source=(
         ('0004', 'nova.objects.instance',
          'if source is not None or request_id is None:'),)),
-    # Does not end with patch 0009, with which a destination still rolls back
-    # late what has been evacuated to it.
-    Fix('evacuated-live-migration', (_API, _COMPUTE)),
+    Fix('evacuated-live-migration', (_API, _COMPUTE), fixed_source=(
+        ('0009', 'nova.conductor.manager', 'def _end_live_migrations('),
+        ('0023', _MANAGER, 'def _is_evacuated_here('))),
     Fix('failed-build', (_COMPUTE,), fixed_source=(
         ('0021', _MANAGER, 'def _destroy_unsaved_instance('),)),
     Fix('failed-live-migration', (_COMPUTE,), fixed_source=(

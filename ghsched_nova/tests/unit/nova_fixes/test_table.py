@@ -46,9 +46,8 @@ DIFFER = (registry.Mismatch('nova.x', ('a',), None),)
 PATCHES = TOP / 'tools/upstream/nova'
 NOVA = table.SOURCE
 
-#: Patches of defects for which there is no fix, but other code of ghsched, and
-#: 0009, which does not have all of its fix.
-WITHOUT_FIX = {'0009', '0010', '0011', '0017'}
+#: Patches of defects for which there is no fix, but other code of ghsched.
+WITHOUT_FIX = {'0010', '0011', '0017'}
 
 
 @ddt.ddt
