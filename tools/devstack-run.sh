@@ -33,6 +33,11 @@ ROOT=$GHSCHED_HOME/devstack/$BRANCH
 BASE=$GHSCHED_HOME/devstack/debian
 LOG=$GHSCHED_HOME/log/devstack-$(basename "$BRANCH").log
 
+# The user stack of the container reads them. Git leaves some packs for their
+# owner only.
+hidden=$(find -L "$CLONES" ! -perm -o=r -print -quit)
+[ -z "$hidden" ] || die "not for all to read: $hidden"
+
 trap end_machine EXIT
 
 # What the container needs of this machine to reach the package registries.
@@ -72,6 +77,8 @@ make_root() {
     ln -s /bin/true "$ROOT/sbin/sysctl"
     printf '127.0.0.1 localhost %s\n' ghsched-devstack > "$ROOT/etc/hosts"
     echo ghsched-devstack > "$ROOT/etc/hostname"
+    # Hundreds of packages, and nothing here has to survive a power failure.
+    echo force-unsafe-io > "$ROOT/etc/dpkg/dpkg.cfg.d/unsafe-io"
     # No test looks into a guest, so that its disk may be empty.
     truncate -s 16M "$ROOT/opt/empty.img"
 }
