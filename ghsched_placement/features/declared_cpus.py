@@ -15,6 +15,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ghsched_placement.features.cpu_cache import cache_choice
 from ghsched_placement.fit.cells import CpuChoice
@@ -22,20 +23,24 @@ from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.fit.cells import ThreadPolicy
 from ghsched_placement.fit.lack import Lack
 
-#: Functions that return the choice that the extra specs of a flavor ask for,
-#: or None for none.
-CPU_CHOICES: tuple[Callable[[Mapping[str, str]], CpuChoice | None], ...] = (
-    cache_choice.make_cpu_choice,
-)
+
+class CpuFeature(NamedTuple):
+    """Feature that chooses the dedicated CPUs of a guest on a host NUMA node.
+
+    :param make_choice: function that returns the choice that the extra specs
+        of a flavor ask for; None for none.
+    :param find_shortage: function that returns why no CPUs of the choice are
+        free for a guest NUMA node, given the extra specs, the host NUMA nodes,
+        the number of CPUs and the thread policy; None if there are some.
+    """
+
+    make_choice: Callable[[Mapping[str, str]], CpuChoice | None]
+    find_shortage: Callable[[Mapping[str, str], Sequence[HostCell], int,
+                             ThreadPolicy], Lack | None]
 
 
-#: Functions that return why no CPUs of the choice are free for a guest NUMA
-#: node, given the extra specs, the host NUMA nodes, the number of CPUs and the
-#: thread policy; None if there are some.
-CPU_SHORTAGES: tuple[Callable[
-    [Mapping[str, str], Sequence[HostCell], int, ThreadPolicy],
-    Lack | None], ...] = (
-    cache_choice.find_shortage,
+CPU_FEATURES = (
+    CpuFeature(cache_choice.make_cpu_choice, cache_choice.find_shortage),
 )
 
 
@@ -47,12 +52,12 @@ def find_cpu_shortage(extra_specs: Mapping[str, str],
     :param needed: number of dedicated CPUs of the guest NUMA node.
     :returns: None if there are some, or if the flavor asks for no choice.
     """
-    found = (find(extra_specs, host_nodes, needed, threads)
-             for find in CPU_SHORTAGES)
+    found = (feature.find_shortage(extra_specs, host_nodes, needed, threads)
+             for feature in CPU_FEATURES)
     return next(filter(None, found), None)
 
 
 def find_cpu_choice(extra_specs: Mapping[str, str]) -> CpuChoice | None:
     """Return the choice of CPUs that a flavor asks for; None for none."""
-    found = (make(extra_specs) for make in CPU_CHOICES)
+    found = (feature.make_choice(extra_specs) for feature in CPU_FEATURES)
     return next(filter(None, found), None)
