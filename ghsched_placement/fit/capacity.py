@@ -32,7 +32,9 @@ from typing import NamedTuple
 import os_resource_classes as orc
 
 from ghsched_placement.fit import model
+from ghsched_placement.fit.node_capacity import CacheCpus
 from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit.node_capacity import take_first_cpus
 from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
@@ -131,11 +133,13 @@ class ResourceTable(NamedTuple):
         groups.
     :param vfs: resource classes of VFs.
     :param sizes: page sizes in KiB.
+    :param caches: dedicated CPUs of each L3 cache of the largest node.
     """
 
     classes: tuple[str, ...]
     vfs: tuple[str, ...]
     sizes: tuple[int, ...]
+    caches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,10 +214,11 @@ class NodeInventory:
         """Return the free amounts of this node, by position.
 
         They are those of :data:`NODE_CLASSES`, of
-        :data:`ghsched_placement.fit.room.RESOURCES`, of pages by size, of VFs,
-        and of VFs of the socket.
+        :data:`ghsched_placement.fit.room.RESOURCES`, of pages by size, of CPUs
+        by L3 cache, of VFs, and of VFs of the socket.
         """
-        free, most = rooms.read_free_amounts(self.room, table.sizes)
+        free, most = rooms.read_free_amounts(self.room, table.sizes,
+                                             len(table.caches))
         vfs = (*map(self.count_free_vfs, table.vfs),
                *(self.near.get(name, model.UNCOUNTED) for name in table.vfs))
         stocks = [self.stocks.get(name, _NO_STOCK) for name in NODE_CLASSES]
@@ -278,7 +283,8 @@ class HostInventory:
             tuple(sorted(self.root.inventories.keys()
                          - {names.RESCTRL_GROUP})),
             tuple(sorted({pf.resource_class for pf in self.pfs})),
-            rooms.list_page_sizes(node.room for node in self.nodes))
+            rooms.list_page_sizes(node.room for node in self.nodes),
+            rooms.list_cache_totals(node.room for node in self.nodes))
 
     @cached_property
     def amounts(self) -> model.Host:
@@ -397,6 +403,8 @@ def estimate_node_capacity(host: HostInventory,
                                                        parts)
     return tuple(replace(
         node, vcpus_used=vcpus_used, dedicated_used=dedicated_used,
+        caches=take_first_cpus([CacheCpus(cache.total) for cache
+                                in node.caches], dedicated_used),
         memory_used=memory_used, pages=tuple(
             replace(pages, used=0 if number else memory_used * 1024
                     // pages.size_kb)

@@ -29,6 +29,7 @@ from collections import Counter
 import itertools
 
 from ghsched_placement.fit.model import Count
+from ghsched_placement.fit.model import FewOf
 from ghsched_placement.fit.model import Host
 from ghsched_placement.fit.model import Need
 from ghsched_placement.fit.model import Node
@@ -92,8 +93,11 @@ def _count_unequal_guests(host: Host, need: Need,
         [node.find_limit(smallest, is_alone=False)[0] for node in host.nodes],
         len(need.nodes), most)
     least = _count_by_placing(host, need, min(most, _MOST_PLACED))
-    return _search_largest_count(
+    found, is_exact = _search_largest_count(
         _Search(host.nodes, need.kinds, by_kind, steps), least, most)
+    # The search tries one way to divide different amounts among positions.
+    spans = {few for kind in need.kinds for few in kind.few if few.may_span}
+    return found, is_exact and (found == most or len(spans) <= 1)
 
 
 def count_equal_guests(counts: Iterable[int], guest_nodes: int,
@@ -231,9 +235,10 @@ def _find_common_need(kinds: Sequence[NodeNeed]) -> NodeNeed:
     """Return what each of several guest NUMA nodes needs at least."""
     return NodeNeed(
         tuple(map(min, *(kind.amounts for kind in kinds))),
-        min(kind.memory for kind in kinds),
-        tuple(dict.fromkeys(itertools.chain.from_iterable(
-            kind.pages for kind in kinds))),
+        tuple(FewOf(min(few.amount for few in alike),
+                    tuple(dict.fromkeys(itertools.chain.from_iterable(
+                        few.places for few in alike))), alike[0].may_span)
+              for alike in zip(*(kind.few for kind in kinds), strict=False)),
         frozenset.intersection(*(kind.traits for kind in kinds)))
 
 

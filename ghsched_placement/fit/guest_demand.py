@@ -173,7 +173,8 @@ class GuestDemand:
         found = room.make_need(
             self.needs[guest_node] if self.needs else GuestNode(),
             table.sizes, self.page_size if self.needs else None,
-            tuple(amounts.get(name, 0) for name in capacity.NODE_CLASSES))
+            tuple(amounts.get(name, 0) for name in capacity.NODE_CLASSES),
+            len(table.caches))
         return replace(
             found, amounts=(*found.amounts, *(
                 vfs.get(name, 0) if self.policy.vfs_locality == locality else 0
@@ -208,7 +209,8 @@ class GuestDemand:
              *(lack.WORDS.get(name, name) for name in table.classes),
              *self._list_missing_classes(host)[:1]),
             (*(lack.WORDS[name] for name in capacity.NODE_CLASSES),
-             *room.name_resources(table.sizes, self.page_size), *vfs, *vfs,
+             *room.name_resources(table.sizes, self.page_size, self.needs,
+                                  table.caches), *vfs, *vfs,
              # model.TOO_FEW_NODES, model.TRAIT
              lack.NUMA_NODES, lack.GROUPS))
 

@@ -39,6 +39,7 @@ from ghsched_placement.base import cpulist
 from ghsched_placement.fit.node_capacity import CPUS
 from ghsched_placement.fit.node_capacity import DEDICATED
 from ghsched_placement.fit.node_capacity import MEMORY
+from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.flavor.resources import KEY_OF_CAPABILITY
 from ghsched_placement.flavor.topology import GuestNode
@@ -214,6 +215,8 @@ def _get_requesting_key(resource: str) -> str:
     """
     if resource.startswith(('memory in ', 'pages of ')):
         return 'hw:mem_page_size'
+    if resource.startswith(f'{DEDICATED} of '):
+        return keys.CPU_CACHE.extra_spec
     return next((one.key.extra_spec for one in BESIDE_BANDWIDTH.values()
                  if one.word == resource), '')
 

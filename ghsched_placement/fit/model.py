@@ -23,7 +23,10 @@ from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 from typing import TypeAlias
+
+from ghsched_placement.fit import parts
 
 #: Amount of each resource, by position.
 Amounts: TypeAlias = tuple[int, ...]
@@ -74,21 +77,31 @@ class Units:
         return times, limit
 
 
+class FewOf(NamedTuple):
+    """Amount that one guest NUMA node takes from few of several positions.
+
+    :param places: positions, the preferred first.
+    :param may_span: whether to divide the amount among as many positions as
+        it needs on an empty host node. If not, one position has all of it.
+    """
+
+    amount: int
+    places: tuple[int, ...]
+    may_span: bool = False
+
+
 @dataclass(frozen=True)
 class NodeNeed:
     """Resources that one guest NUMA node needs of a host NUMA node.
 
     :param amounts: amount of each resource.
-    :param memory: MiB of memory in pages of one size; 0 if memory is not
-        counted by page size.
-    :param pages: positions of the page sizes from any of which the memory can
-        be taken, the preferred first.
+    :param few: amounts each of which is taken from one of several positions,
+        or from few: memory in pages of one size, CPUs of one L3 cache.
     :param traits: traits that the host node must have.
     """
 
     amounts: Amounts
-    memory: int = 0
-    pages: tuple[int, ...] = ()
+    few: tuple[FewOf, ...] = ()
     traits: frozenset[str] = frozenset()
 
     @cached_property
@@ -145,12 +158,21 @@ class Node:
         if is_alone and not need.traits <= self.traits:
             return 0, TRAIT
         count, limit = self.units.find_limit(self.free, need.taken, is_alone)
-        if need.memory and count:
-            paged = sum(max(0, self.free[place]) // need.memory
-                        for place in need.pages)
-            if paged < count:
-                return paged, max(need.pages, key=self.free.__getitem__)
+        for few in need.few if count else ():
+            if few.amount and (is_alone or not few.may_span):
+                times = parts.count_amounts(
+                    [self.free[place] for place in few.places], few.amount,
+                    self._count_parts(few))
+                if times < count:
+                    count, limit = times, max(few.places,
+                                              key=self.free.__getitem__)
         return count, limit
+
+    def _count_parts(self, few: FewOf) -> int:
+        """Return from how many positions one guest node takes an amount."""
+        return parts.count_least_parts(
+            [self.units.most[place] for place in few.places],
+            few.amount) if few.may_span else 1
 
     def count_guest_nodes(self, need: NodeNeed) -> int:
         """Return how many guest NUMA nodes with equal needs fit on this node.
@@ -166,11 +188,26 @@ class Node:
         """
         free = [left - times * amount for left, amount
                 in zip(self.free, need.amounts, strict=True)]
-        for place in need.pages if need.memory else ():
-            here = min(times, free[place] // need.memory)
-            free[place] -= here * need.memory
-            times -= here
+        for few in need.few:
+            self._take_few(free, few, times)
         return Node(self.number, tuple(free), self.units, self.traits)
+
+    def _take_few(self, free: list[int], few: FewOf, times: int) -> None:
+        """Take an amount several times from few of several positions.
+
+        :param free: free amounts by position, changed in place.
+        """
+        if few.may_span:
+            left = parts.take_amounts([free[place] for place in few.places],
+                                      few.amount, self._count_parts(few),
+                                      times)
+            for place, amount in zip(few.places, left, strict=True):
+                free[place] = amount
+            return
+        for place in few.places if few.amount else ():
+            here = min(times, free[place] // few.amount)
+            free[place] -= here * few.amount
+            times -= here
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,18 @@ The siblings of ``hw:cpu_thread_policy`` are not part of the account.
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
+from collections.abc import Set
 import dataclasses
 from dataclasses import dataclass
+import itertools
 import json
 import math
 from typing import Any
 from typing import NamedTuple
 
 from ghsched_placement.base import wire
+from ghsched_placement.fit import parts
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 
@@ -42,6 +46,9 @@ VERSION = 1
 #: Names of resources, as in :mod:`ghsched_placement.fit.lack`.
 CPUS, DEDICATED, MEMORY = 'CPUs', 'dedicated CPUs', 'memory'
 
+
+#: Maximum number of L3 caches of a host NUMA node in a record.
+MAX_CACHES = 512
 
 #: Units of page sizes, by their number of KiB, the largest first.
 _UNITS_OF_PAGES = {1024 ** 2: 'GB', 1024: 'MB', 1: 'KB'}
@@ -94,6 +101,57 @@ class Pages:
         return self.free * self.size_kb // 1024
 
 
+def make_caches_word(caches: int) -> str:
+    """Return the name of dedicated CPUs that share some L3 caches."""
+    return f'{DEDICATED} of ' + ('one L3 cache' if caches == 1
+                                 else f'{caches} L3 caches')
+
+
+@dataclass(frozen=True)
+class CacheCpus:
+    """Dedicated CPUs of a host NUMA node that share an L3 cache.
+
+    :param total: number of the CPUs.
+    :param used: number of these CPUs that guests use.
+    """
+
+    total: int
+    used: int = 0
+
+    @property
+    def free(self) -> int:
+        """Number of the CPUs that no guest uses."""
+        return max(0, self.total - self.used)
+
+
+def make_cache_cpus(dedicated: Set[int], pinned: Set[int],
+                    caches: Iterable[Set[int]]) -> tuple[CacheCpus, ...]:
+    """Return the dedicated CPUs of a host NUMA node by L3 cache.
+
+    :param dedicated: dedicated CPUs of the node.
+    :param pinned: CPUs that guests use.
+    :param caches: CPUs of each L3 cache.
+    :returns: in the order of the CPUs; empty if all share one cache, or if the
+        cache of a CPU is unknown.
+    """
+    found = sorted(filter(None, (dedicated & one for one in caches)), key=min)
+    if len(found) < 2 or not dedicated <= set().union(*found):
+        return ()
+    return tuple(CacheCpus(len(one), len(one & pinned)) for one in found)
+
+
+def take_first_cpus(caches: Sequence[CacheCpus],
+                    number: int) -> tuple[CacheCpus, ...]:
+    """Return L3 caches of which the first free CPUs are taken.
+
+    :param number: number of CPUs.
+    """
+    before = itertools.accumulate((one.free for one in caches), initial=0)
+    return tuple(CacheCpus(one.total, one.used + max(0, min(
+        one.free, number - taken)))
+        for one, taken in zip(caches, before, strict=False))
+
+
 class Shortage(NamedTuple):
     """CPUs or memory of which a host node has too little for a guest node.
 
@@ -128,6 +186,8 @@ class NodeCapacity:
         does not report them. Guests with huge pages then take them from all
         memory, without overcommitment.
     :param socket: number of the CPU socket; None if unknown.
+    :param caches: dedicated CPUs by L3 cache; empty if all share one, or if
+        unknown.
     """
 
     node: int
@@ -141,6 +201,7 @@ class NodeCapacity:
     ram_ratio: float = 1.0
     pages: tuple[Pages, ...] = ()
     socket: int | None = None
+    caches: tuple[CacheCpus, ...] = ()
 
     @property
     def vcpus(self) -> int:
@@ -159,6 +220,14 @@ class NodeCapacity:
         """Number of dedicated CPUs of the host NUMA node that no guest uses.
         """
         return self.dedicated - self.dedicated_used
+
+    def list_free_by_cache(self) -> list[int]:
+        """Return the numbers of free dedicated CPUs of the L3 caches.
+
+        The largest number is first. The result is empty if all CPUs share one
+        cache, or if it is unknown which do.
+        """
+        return sorted((one.free for one in self.caches), reverse=True)
 
     @property
     def memory_capacity(self) -> int:
@@ -182,6 +251,7 @@ class NodeCapacity:
         wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),
                   Shortage(DEDICATED, guest.pinned, self.dedicated_free,
                            self.dedicated),
+                  self._make_cache_shortage(guest),
                   self._make_memory_shortage(guest, page_size))
         return [one for one in wanted
                 if one.needed > max(0, min(one.free, one.at_once))]
@@ -202,7 +272,8 @@ class NodeCapacity:
         :param page_size: memory page size that the guest asks for. Pages of
             this size in KiB are freed, and pages of the smallest size if it is
             None. For other values, such as ``large``, the size of the guest's
-            pages is unknown, and no pages are freed.
+            pages is unknown, and no pages are freed. The L3 caches of the
+            guest's CPUs are unknown, too, and no CPUs of caches are freed.
         """
         return self._add_or_remove_guest_node(guest, next(
             (one for one in self.pages
@@ -219,11 +290,41 @@ class NodeCapacity:
         return dataclasses.replace(
             self, vcpus_used=self.vcpus_used + sign * guest.shared,
             dedicated_used=self.dedicated_used + sign * guest.pinned,
+            caches=self._take_cache_cpus(guest) if sign > 0 else self.caches,
             memory_used=self.memory_used + sign * guest.memory,
             pages=tuple(dataclasses.replace(
                 one, used=one.used + sign * (
                     guest.memory * 1024 // one.size_kb))
                 if one is chosen else one for one in self.pages))
+
+    def _take_cache_cpus(self, guest: GuestNode) -> tuple[CacheCpus, ...]:
+        """Return the CPUs of each L3 cache after a guest node is placed.
+
+        Without ``ghsched:cpu_cache`` Nova takes the first CPUs that are free.
+        """
+        if not guest.cpu_cache:
+            return take_first_cpus(self.caches, guest.pinned)
+        left = parts.take_amounts([one.free for one in self.caches],
+                                  guest.pinned, len(self.caches))
+        return tuple(CacheCpus(cache.total, cache.total - free)
+                     for cache, free in zip(self.caches, left, strict=True))
+
+    def _make_cache_shortage(self, guest: GuestNode) -> Shortage:
+        """Return how many CPUs of few L3 caches a host node lacks for a guest.
+
+        No CPUs are needed if the guest does not require few caches, or if the
+        host node has too few for it anyway.
+        """
+        caches = parts.count_least_parts(
+            [one.total for one in self.caches], guest.pinned)
+        word = make_caches_word(caches)
+        if (guest.cpu_cache != 'require' or not caches
+                or self.dedicated_free < guest.pinned):
+            return Shortage(word, 0, 0, 0)
+        free, total = (sum(sorted(amounts, reverse=True)[:caches])
+                       for amounts in ([one.free for one in self.caches],
+                                       [one.total for one in self.caches]))
+        return Shortage(word, guest.pinned, free, total)
 
     def _make_memory_shortage(self, guest: GuestNode,
                               page_size: PageSize) -> Shortage:
@@ -325,7 +426,10 @@ def _parse_node_capacity(mapping: Any) -> NodeCapacity:
         wire.check_number(values.get(name, 1.0), wire.MAX_LOAD)
     return NodeCapacity(**{'node': 0, **values}, pages=tuple(sorted(
         map(_parse_pages, wire.check_list(mapping.get('pages', ()))),
-        key=lambda one: one.size_kb)))
+        key=lambda one: one.size_kb)), caches=tuple(
+            CacheCpus(**{'total': 0, **wire.check_fields(CacheCpus, one)})
+            for one in wire.check_list(mapping.get('caches', ()),
+                                       MAX_CACHES)))
 
 
 def _parse_pages(mapping: Any) -> Pages:

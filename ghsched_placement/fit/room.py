@@ -13,19 +13,23 @@
 """CPUs and memory of host NUMA nodes as amounts by position (pure).
 
 The positions are those of :data:`RESOURCES`, then one for each page size of
-the host (:func:`list_page_sizes`).
+the host (:func:`list_page_sizes`), then one for each L3 cache of a host NUMA
+node (:func:`list_cache_totals`).
 """
 
 from collections.abc import Iterable
 from collections.abc import Sequence
+import itertools
 
 from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import CPUS
 from ghsched_placement.fit.node_capacity import DEDICATED
+from ghsched_placement.fit.node_capacity import make_caches_word
 from ghsched_placement.fit.node_capacity import make_pages_word
 from ghsched_placement.fit.node_capacity import MEMORY
 from ghsched_placement.fit.node_capacity import needs_huge_pages
 from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit.parts import count_least_parts
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 
@@ -45,67 +49,98 @@ def list_page_sizes(
                          for pages in one.pages}))
 
 
-def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int]
+def list_cache_totals(
+        capacities: Iterable[NodeCapacity | None]) -> tuple[int, ...]:
+    """Return the dedicated CPUs of L3 caches of a host, the largest first.
+
+    There are as many as the host NUMA node with most caches has; each is the
+    largest at its place of all host nodes.
+    """
+    return tuple(map(max, itertools.zip_longest(*(
+        sorted((cache.total for cache in one.caches), reverse=True)
+        for one in capacities if one), fillvalue=0)))
+
+
+def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int],
+                      caches: int = 0
                       ) -> tuple[model.Amounts, model.Amounts]:
     """Return the free CPUs and memory of a host NUMA node, by position.
 
     :param room: CPUs and memory of the node; None if unknown, which counts as
         enough.
     :param sizes: page sizes of the host in KiB.
+    :param caches: number of L3 caches of the largest host node.
     :returns: free amounts, and the largest amounts of one guest node.
     """
     if room is None:
-        enough = (model.UNCOUNTED,) * (len(RESOURCES) + len(sizes))
+        enough = (model.UNCOUNTED,) * (len(RESOURCES) + len(sizes) + caches)
         return enough, enough
     small = room.pages[0] if room.pages else None
     unpaged = room.memory - room.memory_used
     by_size = {one.size_kb: one.free_mb for one in room.pages}
+    shared = [(one.free, one.total) for one in sorted(
+        room.caches, key=lambda one: (-one.total, one.used))] or [
+            (model.UNCOUNTED, model.UNCOUNTED)]
+    shared += [(0, 0)] * (caches - len(shared))
+    of_caches = list(zip(*shared[:caches], strict=True)) or [(), ()]
     return ((room.vcpus_free, room.dedicated_free, room.memory_free,
              model.UNCOUNTED, model.UNCOUNTED,
              small.free_mb if small else unpaged, 0 if small else unpaged,
-             *(by_size.get(size, 0) for size in sizes)),
+             *(by_size.get(size, 0) for size in sizes), *of_caches[0]),
             (room.cpus, room.dedicated,
              model.UNCOUNTED if small else room.memory, room.memory,
              small.total_mb if small else model.UNCOUNTED,
-             *(model.UNCOUNTED for _size in (0, 0, *sizes))))
+             *(model.UNCOUNTED for _size in (0, 0, *sizes)), *of_caches[1]))
 
 
 def make_need(part: GuestNode, sizes: Sequence[int], page_size: PageSize,
-              before: model.Amounts = ()) -> model.NodeNeed:
+              before: model.Amounts = (),
+              caches: int = 0) -> model.NodeNeed:
     """Return what a guest NUMA node needs of a host NUMA node, by position.
 
     :param sizes: page sizes of the host in KiB.
     :param page_size: memory page size that the guest asks for.
     :param before: amounts of other resources, whose positions come first.
+    :param caches: number of L3 caches of the largest host node.
     """
     overcommitted = part.memory if part.shared else 0
     amounts = (part.shared, part.pinned, overcommitted,
                part.memory - overcommitted,
                overcommitted if page_size is None else 0,
                part.memory if part.pinned and page_size is None else 0, 0,
-               *(0 for _size in sizes))
+               *(0 for _position in range(len(sizes) + caches)))
+    first = len(before) + len(RESOURCES)
+    few = []
+    if caches and part.cpu_cache == 'require':
+        few = [model.FewOf(part.pinned, tuple(range(
+            first + len(sizes), first + len(sizes) + caches)), may_span=True)]
     if page_size is None:
-        return model.NodeNeed((*before, *amounts))
+        return model.NodeNeed((*before, *amounts), tuple(few))
     usable = {'small': sizes[:1], 'large': sizes[1:], 'any': sizes}.get(
         str(page_size), [size for size in sizes if size == page_size])
-    first = len(before) + len(RESOURCES)
     pages = [first + sizes.index(size) for size in reversed(usable)
              if part.memory * 1024 % size == 0]
-    return model.NodeNeed((*before, *amounts), part.memory,
-                          (*pages, first - 1))
+    return model.NodeNeed((*before, *amounts), (
+        model.FewOf(part.memory, (*pages, first - 1)), *few))
 
 
-def name_resources(sizes: Sequence[int],
-                   page_size: PageSize) -> list[str]:
+def name_resources(sizes: Sequence[int], page_size: PageSize,
+                   parts: Iterable[GuestNode] = (),
+                   caches: Sequence[int] = ()) -> list[str]:
     """Return the names of CPUs and memory in reasons, by position.
 
     :param sizes: page sizes of the host in KiB.
     :param page_size: memory page size that the guest asks for.
+    :param parts: CPUs and memory of each guest NUMA node.
+    :param caches: dedicated CPUs of each L3 cache, see
+        :func:`list_cache_totals`.
     """
     of_memory = [MEMORY] * (len(RESOURCES) - 2)
     return [CPUS, DEDICATED, *of_memory, *(
         make_pages_word(size) if needs_huge_pages(page_size)
-        else f'{MEMORY} in {page_size} pages' for size in sizes)]
+        else f'{MEMORY} in {page_size} pages' for size in sizes),
+        *[make_caches_word(count_least_parts(caches, max(
+            (part.pinned for part in parts), default=0)))] * len(caches)]
 
 
 def count_guest_nodes(room: NodeCapacity, part: GuestNode,
@@ -117,8 +152,9 @@ def count_guest_nodes(room: NodeCapacity, part: GuestNode,
     :param part: CPUs and memory of each of the guest nodes.
     :param page_size: memory page size that the guest asks for.
     """
-    sizes = list_page_sizes([room])
-    free, most = read_free_amounts(room, sizes)
+    sizes, caches = list_page_sizes([room]), len(room.caches)
+    free, most = read_free_amounts(room, sizes, caches)
     ones = (1,) * len(free)
     return model.Node(room.node, free, model.Units(
-        most, ones, ones)).count_guest_nodes(make_need(part, sizes, page_size))
+        most, ones, ones)).count_guest_nodes(make_need(
+            part, sizes, page_size, caches=caches))

@@ -28,10 +28,14 @@ from oslo_utils import strutils
 
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import decimals
+from ghsched_placement.flavor import keys
 
 #: KiB of a page, or a kind of pages whose size the host knows; None: the
 #: flavor asks for no page size.
 PageSize: TypeAlias = int | Literal['small', 'large', 'any'] | None
+
+#: Value of ``ghsched:cpu_cache``; empty for ``none``.
+CpuCache: TypeAlias = Literal['', 'prefer', 'require']
 
 #: nova.objects.ImageMetaProps.NUMA_NODES_MAX
 _MOST_NODES = 128
@@ -67,11 +71,14 @@ class GuestNode:
     :param shared: number of vCPUs that run on the shared CPUs of the host
         node.
     :param memory: memory in MiB.
+    :param cpu_cache: whether the dedicated CPUs should (``prefer``) or must
+        (``require``) share few L3 caches; empty for neither.
     """
 
     pinned: int = 0
     shared: int = 0
     memory: int = 0
+    cpu_cache: CpuCache = ''
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class GuestShape:
     :param shared: number of vCPUs that share host CPUs.
     :param dedicated: numbers of the vCPUs that have a dedicated host CPU.
     :param page_size: size of the memory pages that the guest requests.
+    :param cpu_cache: as in :class:`GuestNode`.
     """
 
     vcpus: int
@@ -95,6 +103,7 @@ class GuestShape:
     shared: int
     dedicated: frozenset[int] = frozenset()
     page_size: PageSize = None
+    cpu_cache: CpuCache = ''
 
     @property
     def needs(self) -> tuple[GuestNode, ...]:
@@ -103,7 +112,8 @@ class GuestShape:
         return tuple(GuestNode(
             pinned=(len(cell.vcpus & self.dedicated)
                     + (isolated if not number else 0)),
-            shared=len(cell.vcpus - self.dedicated), memory=cell.memory_mb)
+            shared=len(cell.vcpus - self.dedicated), memory=cell.memory_mb,
+            cpu_cache=self.cpu_cache)
             for number, cell in enumerate(self.cells))
 
 
@@ -133,7 +143,13 @@ def split_guest(vcpus: int, memory_mb: int,
     return GuestShape(
         vcpus, memory_mb, cells,
         pcpus=len(dedicated) + isolated if dedicated else 0,
-        shared=vcpus - len(dedicated), dedicated=dedicated, page_size=pages)
+        shared=vcpus - len(dedicated), dedicated=dedicated, page_size=pages,
+        cpu_cache=_parse_cpu_cache(extra_specs))
+
+
+def _parse_cpu_cache(extra_specs: Mapping[str, str]) -> CpuCache:
+    wishes: Mapping[str, CpuCache] = {'prefer': 'prefer', 'require': 'require'}
+    return wishes.get(extra_specs.get(keys.CPU_CACHE.extra_spec, ''), '')
 
 
 def _get_fixed_choice(key: str, extra_specs: Mapping[str, str],

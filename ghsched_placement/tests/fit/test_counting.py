@@ -16,6 +16,7 @@ One judge is an exact solver (HiGHS), the other tries every sequence of guests
 on small hosts. GHSCHED_SAMPLE=all compares 10,000 hosts with the solver.
 """
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -61,7 +62,8 @@ def draw_node_need(chance):
                     for few in NEEDS)
     pages = chance.choice(((), (), PAGES[:1], PAGES))
     return model.NodeNeed(
-        amounts, chance.choice((64, 256)) if pages else 0, pages,
+        amounts, (model.FewOf(chance.choice((64, 256)), pages),)
+        if pages else (),
         frozenset('a') if chance.random() < .1 else frozenset())
 
 
@@ -71,8 +73,9 @@ def draw(number, nodes=16, scale=1):
     kinds = [draw_node_need(chance)
              for _kind in range(chance.choice((1, 1, 2, 3)))]
     if len(kinds) > 1:
-        kinds = [model.NodeNeed(kind.amounts, kind.memory, kind.pages[:1],
-                                kind.traits) for kind in kinds]
+        kinds = [dataclasses.replace(kind, few=tuple(
+            one._replace(places=one.places[:1]) for one in kind.few))
+            for kind in kinds]
     # One in ten has up to as many nodes as the largest host.
     count = (chance.randint(1, 4) if chance.random() < .9
              else chance.randint(5, max(5, nodes)))
@@ -94,6 +97,15 @@ def allows(units, amounts):
     return True
 
 
+def get_pages(part):
+    """Return the page sizes that a guest node may use; (None,) for any."""
+    return part.few[0].places if part.few else (None,)
+
+
+def get_memory(part, is_used=True):
+    return part.few[0].amount if part.few and is_used else 0
+
+
 class Program:
     """Integer program: as many guests as possible.
 
@@ -105,7 +117,7 @@ class Program:
         self.kinds = sorted(set(need.nodes), key=need.nodes.index)
         self.columns = [(node, kind, page) for node in range(len(host.nodes))
                         for kind, part in enumerate(self.kinds)
-                        for page in (part.pages or (None,))]
+                        for page in get_pages(part)]
         self.rows, self.low, self.high = [], [], []
         for kind, part in enumerate(self.kinds):
             mine = [(1 + place, 1) for place, column
@@ -136,8 +148,7 @@ class Program:
                      -np.inf, 0)
         for resource, free in enumerate(node.free):
             self.add_row([(place, self.kinds[kind].amounts[resource]
-                           + (self.kinds[kind].memory if page == resource
-                              else 0))
+                           + get_memory(self.kinds[kind], page == resource))
                           for place, (_node, kind, page) in mine],
                          -np.inf, free)
 
@@ -169,14 +180,14 @@ def yield_guests(host, need):
         if all(part.traits <= node.traits and allows(node.units, part.amounts)
                for node, part in zip(order, need.nodes, strict=True)):
             for pages in itertools.product(
-                    *(part.pages or (None,) for part in need.nodes)):
+                    *map(get_pages, need.nodes)):
                 left = {node.number: list(node.free) for node in host.nodes}
                 for node, part, page in zip(order, need.nodes, pages,
                                             strict=True):
                     for place, amount in enumerate(part.amounts):
                         left[node.number][place] -= amount
                     if page is not None:
-                        left[node.number][page] -= part.memory
+                        left[node.number][page] -= get_memory(part)
                 if min(map(min, left.values())) >= 0:
                     yield model.Host(
                         tuple(free - amount for free, amount in zip(
@@ -234,7 +245,7 @@ class SolverTest(base.TestCase):
             count = counting.count_guests(host, need, 200)
             if count.guests == 200:
                 continue
-            enough, pages = 10 ** 6, need.nodes[0].pages
+            enough, pages = 10 ** 6, get_pages(need.nodes[0])
             kept = {*count.of_nodes, *(
                 pages if count.of_nodes.intersection(pages) else ())}
             more = model.Host(
