@@ -34,6 +34,7 @@ from ghsched_placement.fit.cells import CpuChoice
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.fit.node_capacity import make_cache_cpus
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor import auto_nodes
@@ -95,8 +96,13 @@ def _make_host_cell(cell: Any) -> HostCell:
         max(0, cell.avail_memory),
         {pages.size_kb: max(0, pages.total - pages.used - pages.reserved)
          for pages in cell.mempages},
-        tuple(filter(None, map(names.parse_cache_physnet,
-                               sorted(get_physnets(cell))))))
+        _list_caches(cell))
+
+
+def _list_caches(cell: Any) -> tuple[frozenset[int], ...]:
+    """Return the CPUs of each L3 cache of a host NUMA node."""
+    return tuple(filter(None, map(names.parse_cache_physnet,
+                                  sorted(get_physnets(cell)))))
 
 
 def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:
@@ -480,7 +486,9 @@ def list_node_capacities(topology: NUMATopology,
                           pages.reserved)
                     for pages in sorted(cell.mempages,
                                         key=lambda pages: pages.size_kb)),
-        socket=cell.socket if 'socket' in cell else None)
+        socket=cell.socket if 'socket' in cell else None,
+        caches=make_cache_cpus(cell.pcpuset, cell.pinned_cpus,
+                               _list_caches(cell)))
         for cell in topology.cells]
 
 
