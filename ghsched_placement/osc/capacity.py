@@ -29,7 +29,7 @@ COLUMNS = (
     'BW Free (%)', 'Largest Guarantee (%)', 'VFs Free', 'Groups Free',
     'Fragmentation (%)', 'Bursts Kept (%)', 'Bursts Promised (%)',
     'Bursts Free (%)', 'vCPUs Free', 'Dedicated CPUs Free',
-    'Memory Free (MiB)', *node_classes.COLUMNS)
+    'Memory Free (MiB)', 'Dedicated CPUs Free by L3', *node_classes.COLUMNS)
 
 
 class ShowCapacity(base.Lister):
@@ -94,7 +94,7 @@ def list_node_rows(host: capacity.HostInventory) -> Iterator[tuple[Any, ...]]:
         yield (host.name, *(columns.mark_unknown(None), ) * 6,
                columns.VfsCell(make_vf_report(host.elsewhere)), *of_host,
                *(columns.mark_unknown(None), ) *
-               (6 + len(node_classes.COLUMNS)))
+               (7 + len(node_classes.COLUMNS)))
 
 
 def _get_burst_figures(node: capacity.NodeInventory) -> tuple[int | None, ...]:
@@ -105,12 +105,14 @@ def _get_burst_figures(node: capacity.NodeInventory) -> tuple[int | None, ...]:
 
 
 def _get_free_cpus_and_memory(node: capacity.NodeInventory
-                              ) -> tuple[int | None, ...]:
+                              ) -> tuple[Any, ...]:
     room = node.room
     if room is None:
-        return (None,) * 3
-    return tuple(max(0, free) for free in (
-        room.vcpus_free, room.dedicated_free, room.memory_free))
+        return (None,) * 4
+    return (*(max(0, free) for free in (
+        room.vcpus_free, room.dedicated_free, room.memory_free)),
+        columns.CommaListCell(room.list_free_by_cache())
+        if room.caches else None)
 
 
 def make_vf_report(pfs: Iterable[capacity.PfInventory]

@@ -195,6 +195,8 @@ def _nodes(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
             **node_classes.make_node_report(node),
             'vcpus_free': node.room and node.room.vcpus_free,
             'dedicated_cpus_free': node.room and node.room.dedicated_free,
+            'dedicated_cpus_free_by_l3':
+            node.room and node.room.list_free_by_cache(),
             'memory_free_mb': node.room and node.room.memory_free,
             'vfs': shown.make_vf_report(node.pfs),
         }
@@ -283,6 +285,9 @@ class NodesCell(columns.MultilineCell):
             parts.append(f'{item["vcpus_free"]} vCPUs, '
                          f'{item["dedicated_cpus_free"]} dedicated CPUs and '
                          f'{item["memory_free_mb"]} MiB free')
+        if item['dedicated_cpus_free_by_l3']:
+            parts.append('dedicated CPUs free by L3: ' + ' '.join(
+                map(str, item['dedicated_cpus_free_by_l3'])))
         parts += [f'{pf["pf"]} {pf["free"]}/{pf["total"]} VFs free'
                   for pf in item['vfs']]
         return head + ', '.join(parts)
