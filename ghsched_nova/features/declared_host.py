@@ -18,12 +18,14 @@ from typing import Any
 from ghsched_nova.features.blame import blame
 from ghsched_nova.features.doctor import retire
 from ghsched_nova.features.interrupts import interrupt_changes
+from ghsched_nova.features.planner import describe
 from ghsched_nova.features.real_time import thread_changes
 from ghsched_nova.host import compute_hooks
 
 #: Functions that add a sub-command to the subparsers of ``ghsched-host``.
 COMMANDS: tuple[Callable[[Any], None], ...] = (
     blame.add_blame_command,
+    describe.add_describe_command,
     retire.add_retire_command,
 )
 

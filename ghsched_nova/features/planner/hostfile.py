@@ -20,6 +20,7 @@ key and the reason; nothing is guessed.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 from dataclasses import replace
 import json
@@ -73,6 +74,8 @@ class DescribedNode:
     :param bandwidth_mb: bandwidth of the node's memory in MB/s; 0 if unknown.
     :param pages: number of huge pages by size in KiB, which are part of the
         memory; None if unknown.
+    :param caches: CPUs of each L3 cache; empty if all share one, or if
+        unknown.
     """
 
     id: int
@@ -83,6 +86,7 @@ class DescribedNode:
     latency_ns: int = 0
     bandwidth_mb: int = 0
     pages: Mapping[int, int] | None = None
+    caches: tuple[frozenset[int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -339,7 +343,8 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
             number, cpus, section['memory_mb'], section.get('socket'),
             tuple(section.get('distances', ())), section.get('latency_ns', 0),
             section.get('bandwidth_mb', 0),
-            _parse_huge_pages(f'{name}.pages', section))
+            _parse_huge_pages(f'{name}.pages', section),
+            _parse_caches(f'{name}.caches', section, cpus))
         if len(section.get('distances', sections)) != len(sections):
             raise schema.Invalid(
                 f'nodes: the distances of node {number} must be one for each '
@@ -347,6 +352,26 @@ def _parse_nodes(sections: Sequence[_Section]) -> tuple[
     return (tuple(nodes[number] for number in sorted(nodes)),
             {section['id']: tuple(section.get('domains', ()))
              for section in sorted(sections, key=operator.itemgetter('id'))})
+
+
+def _parse_caches(name: str, section: _Section,
+                  cpus: frozenset[int]) -> tuple[frozenset[int], ...]:
+    """Parse the CPUs of each L3 cache of a NUMA node.
+
+    :param name: name of the value, for error messages.
+    :param section: the NUMA node.
+    :param cpus: CPUs of the node.
+    :returns: empty if the host file does not say it.
+    :raises Invalid: if a CPU of the node is in no cache, or in two.
+    """
+    found = tuple(_parse_cpu_list(f'{name}[{place}]', value)
+                  for place, value in enumerate(section.get('caches', ())))
+    caches = Counter(cpu for cache in found for cpu in cache)
+    wrong = {cpu for cpu in cpus if caches[cpu] != 1}
+    if found and wrong:
+        raise schema.Invalid(f'{name}: each CPU must be in one cache: '
+                             + cpulist.render_cpu_list(wrong))
+    return found
 
 
 def _parse_huge_pages(name: str, section: _Section) -> dict[int, int] | None:

@@ -24,6 +24,7 @@ from ghsched_nova.features.planner.hostfile import HostFile
 from ghsched_placement.features.planner import hosts
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.fit.capacity import Provider
+from ghsched_placement.fit.node_capacity import make_cache_cpus
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.providers import names
@@ -128,7 +129,9 @@ def _make_node_capacities(host: HostFile) -> tuple[NodeCapacity, ...]:
         dedicated=len(node.cpus & (compute.dedicated or node.cpus)),
         memory=node.memory_mb,
         ram_ratio=compute.ram_ratio, pages=_make_pages(node),
-        socket=node.socket)
+        socket=node.socket, caches=make_cache_cpus(
+            node.cpus & (compute.dedicated or node.cpus), frozenset(),
+            node.caches))
         for node in host.nodes)
 
 

@@ -133,6 +133,17 @@ class LoadTest(LoadTestCase):
                          [knob.line for knob in host.resctrl.dialect.knobs])
         self.assertIsNone(host.resctrl.priority_default)
 
+    def test_caches_have_each_cpu_of_the_node_once(self):
+        host = self.load(changed([2, '3-7'], 'nodes', 0, 'caches'))
+        self.assertEqual(((), (frozenset({2}), frozenset(range(3, 8)))),
+                         tuple(node.caches for node in host.nodes))
+        for caches, wrong in ((['2'], '3'), (['2-3', '3'], '3'),
+                              (['0-1', '4'], '2-3')):
+            self.refused(changed(caches, 'nodes', 0, 'caches'),
+                         'nodes[0].caches: ', f'one cache: {wrong}')
+        self.refused(changed(['x'], 'nodes', 0, 'caches'),
+                     'nodes[0].caches[0]: ')
+
     def test_one_cpu_is_a_number_to_yaml(self):
         host = self.load(changed(7, 'nodes', 0, 'cpus'))
         self.assertEqual(frozenset({7}), host.nodes[1].cpus)
