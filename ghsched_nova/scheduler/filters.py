@@ -148,9 +148,9 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param verb: verb of the log lines about refused hosts, such as
             ``refused``.
         """
-        if not (required.suffixes or required.near
-                or numa.chooses_cpus(spec)):
-            kept = _copy_request_with_topology(spec)
+        kept = _copy_request_with_topology(spec)
+        is_steered = required.suffixes or required.near
+        if not (is_steered or numa.chooses_cpus(spec)):
             for host_state in super().filter_all(
                     map(_copy_for_next_instance, hosts), spec):
                 yield best_nodes.limit_to_best_nodes(functools.reduce(
@@ -170,7 +170,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             refusal = self._try_host(view, spec, required)
             if refusal is None:
                 view.near = required.near
-                yield view
+                yield view if is_steered else best_nodes.limit_to_best_nodes(
+                    view, kept, _compute_node_costs)
             else:
                 refused.add_reason(host_state.host, refusal)
         _log_refusals_once(spec, refused, verb)

@@ -72,6 +72,11 @@ class LoadPlacementTest(LoadTestCase):
         for flavor in (self.flavor(mem_bw_min=10), self.flavor()):
             self.assertEqual([1], list(self.host_nodes(self.boot(flavor))))
 
+    def test_guest_of_few_caches_goes_to_the_idle_node(self):
+        self.start('host_a', 70, 5)
+        server = self.boot(self.flavor(cpu_cache='prefer'))
+        self.assertEqual([1], self.host_nodes(server))
+
     def test_allocated_nodes_come_first(self):
         self.start('host_a', 5, 95)
         self.assertEqual(('memory_load',), self.measured(
