@@ -20,7 +20,6 @@ key and the reason; nothing is guessed.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from collections import Counter
 from dataclasses import dataclass
 from dataclasses import replace
 import json
@@ -366,8 +365,7 @@ def _parse_caches(name: str, section: _Section,
     """
     found = tuple(_parse_cpu_list(f'{name}[{place}]', value)
                   for place, value in enumerate(section.get('caches', ())))
-    caches = Counter(cpu for cache in found for cpu in cache)
-    wrong = {cpu for cpu in cpus if caches[cpu] != 1}
+    wrong = {cpu for cpu in cpus if sum(cpu in one for one in found) != 1}
     if found and wrong:
         raise schema.Invalid(f'{name}: each CPU must be in one cache: '
                              + cpulist.render_cpu_list(wrong))

@@ -489,22 +489,6 @@ class UsageTest(base.TestCase):
             self.assertIn(reason, out)
             self.assertNotIn('not known', out)
 
-    def test_cpus_of_one_cache_limit_the_guests_of_a_host(self):
-        """Each of 32 L3 caches with 16 threads has room for one guest of 12.
-
-        A node of 256 threads has room for 21 without the key.
-        """
-        for wish, guests in (('none', 42), ('prefer', 42), ('require', 32)):
-            status, out, err = self.run_plan(
-                '--no-more', '--hosts', EPYC, '--flavor',
-                'a:vcpus=12,ram=1024,hw:cpu_policy=dedicated,'
-                f'ghsched:cpu_cache={wish}')
-            self.assertEqual((0, ''), (status, err))
-            self.assertIn(f'Flavor a: {guests} more guests', out)
-            self.assertEqual(wish == 'require',
-                             'dedicated CPUs of one L3 cache free, 12 needed '
-                             '(ghsched:cpu_cache)' in out)
-
     def refused(self, *arguments):
         status, out, err = self.run_plan(*arguments)
         self.assertEqual((2, ''), (status, out))
