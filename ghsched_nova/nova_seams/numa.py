@@ -488,8 +488,8 @@ def list_node_capacities(topology: NUMATopology,
                                         key=lambda pages: pages.size_kb)),
         socket=cell.socket if 'socket' in cell else None,
         caches=make_cache_cpus(cell.pcpuset, cell.pinned_cpus,
-                               _list_caches(cell)))
-        for cell in topology.cells]
+                               _list_caches(cell)),
+    ) for cell in topology.cells]
 
 
 def copy_with_nodes_in_order(topology: NUMATopology,

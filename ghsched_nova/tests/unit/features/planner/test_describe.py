@@ -33,7 +33,7 @@ from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.base import cpulist
 from ghsched_placement.fit import room
 from ghsched_placement.flavor.topology import GuestNode
-from ghsched_placement.providers.host import HostDescription
+from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.tests import base
 
 #: Machines: cores of a NUMA node, threads of a core, cores that share an L3 (0
