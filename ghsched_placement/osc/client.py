@@ -35,6 +35,7 @@ from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
 from ghsched_placement.providers import names
+from ghsched_placement.providers import placement_client
 
 #: Placement: same_subtree and groups without resources.
 _PLACEMENT = '1.36'
@@ -157,7 +158,9 @@ class Client(nova_reader.NovaReader):
         attempts = itertools.count()
         response = retries.call_with_retries(
             lambda: self._try_allocation_repair(planned, next(attempts)),
-            tenacity.retry_if_result(_is_conflict),
+            tenacity.retry_if_result(
+                lambda response: response is not None
+                and placement_client.is_conflict(response)),
             tenacity.stop_after_attempt(_ATTEMPTS))
         if response is None or response.status_code == 204:
             return ''
@@ -282,10 +285,6 @@ class Client(nova_reader.NovaReader):
     def _placement(self, path: str, default: Any = None) -> Any:
         return http.get_json(self._connection, 'placement', path, _PLACEMENT,
                              default)
-
-
-def _is_conflict(response: Any) -> bool:
-    return response is not None and 'concurrent_update' in response.text
 
 
 def get_client(app: Any) -> Client:

@@ -154,13 +154,26 @@ class PlacementClient:
         return response
 
 
+def is_conflict(response: Any) -> bool:
+    """Return whether Placement refused a write because of a concurrent update.
+
+    Such a write can be retried.
+    """
+    return any(one.get('code') == _CONCURRENT
+               for one in _list_errors(response))
+
+
 def _make_error(response: Any) -> PlacementError:
-    try:
-        errors = list(response.json()['errors'])
-    except (ValueError, KeyError, TypeError):
-        errors = []
-    details = [str(one.get('detail', '')).strip() for one in errors]
+    details = [str(one.get('detail', '')).strip()
+               for one in _list_errors(response)]
     return PlacementError(
         '; '.join([f'Placement: HTTP {response.status_code}',
                    *filter(None, details)]), response.status_code,
-        any(one.get('code') == _CONCURRENT for one in errors))
+        is_conflict(response))
+
+
+def _list_errors(response: Any) -> list[Any]:
+    try:
+        return list(response.json()['errors'])
+    except (ValueError, KeyError, TypeError):
+        return []

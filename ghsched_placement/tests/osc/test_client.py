@@ -365,6 +365,11 @@ class RepairTest(base.TestCase):
                          self.repair(self.refuse('undefined_code')))
         self.assertEqual([0], self.generations)
 
+    def test_refusal_whose_text_names_the_conflict_code_is_final(self):
+        self.assertEqual('HTTP 409 not a concurrent_update', self.repair(
+            self.refuse('undefined_code', 'not a concurrent_update')))
+        self.assertEqual([0], self.generations)
+
 
 class OwnedTest(base.TestCase):
     """Whether nova-scheduler asks for OWNER_NOVA."""
