@@ -76,8 +76,9 @@ NO_TOPOLOGY = Lack(None, 'NUMA topology', reason='the host has not reported a '
 CPU_POLICY = Lack(None, 'hardware threads', reason='the host has no hardware '
                   'threads, which the CPU thread policy of the flavor '
                   'requires')
-TAKEN = Lack(None, 'memory bandwidth or VFs', reason='other guests of the '
-             'same request took the memory bandwidth or the VFs')
+TAKEN = Lack(None, 'memory bandwidth, VFs or control groups', reason='other '
+             'guests of the same request took the memory bandwidth, the VFs '
+             'or the control groups')
 NO_ROOM = Lack(None, 'CPUs, memory, networks or devices', reason='no NUMA '
                'node has the CPUs, memory, networks or other devices that '
                'the guest needs')
@@ -152,7 +153,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         is_steered = required.suffixes or required.near
         if not (is_steered or numa.chooses_cpus(spec)):
             for host_state in super().filter_all(
-                    map(_copy_for_next_instance, hosts), spec):
+                    _yield_open_hosts(hosts, spec), spec):
                 yield best_nodes.limit_to_best_nodes(functools.reduce(
                     lambda state, limit: limit(state, kept),
                     declared_filter.HOST_LIMITS, host_state), kept,
@@ -182,6 +183,11 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
 
         :returns: None if a candidate was chosen, otherwise the reason.
         """
+        if view.claimed:
+            view.allocation_candidates = list(
+                _yield_free_candidates(view, spec))
+            if not view.allocation_candidates:
+                return TAKEN
         try:
             refusal = self._choose_candidate(view, spec, required)
             if refusal and refusal.resource == NO_ROOM.resource:
@@ -284,20 +290,12 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         # A preference of Nova's affinity policy is content with any PF.
         strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
         node_of = scheduler.map_pfs_to_nodes(view) if strict else {}
-        free = functools.partial(needed_nodes.get_offered_amounts, spec)
         tried: set[Any] = set()
         for way in placed:
             key = (way.get_host_node_order(), way.others,
                    frozenset(node_of[pf] for pf in way.pfs if strict))
             if key in tried:
                 continue
-            if view.claimed:
-                found = [one for one in way.candidates
-                         if _has_capacity_for(one, view.uuid, free)]
-                if not found:
-                    refusal = refusal or TAKEN
-                    continue
-                way = dataclasses.replace(way, candidates=found)
             tried.add(key)
             kept = _check_candidate_fits(view, spec, way, required.near)
             if isinstance(kept, NodeAssignment):
@@ -379,14 +377,21 @@ def _copy_request_with_topology(spec: shared.RequestSpec
     return copy
 
 
-def _copy_for_next_instance(state: Any) -> Any:
-    """Return a host state that is safe to change for the next instance.
+def _yield_open_hosts(hosts: Iterable[Any], spec: shared.RequestSpec
+                      ) -> Iterator[Any]:
+    """Yield the states of hosts that may have room for the next instance.
 
     Nova's filter writes the NUMA limits of an instance into the host state. If
-    an earlier instance of the same multi-create request has limits there, the
-    result is a copy of the host state. Otherwise it is the given host state.
+    an earlier instance of the same multi-create request has limits there, a
+    copy of the host state is yielded. Hosts whose resources earlier instances
+    have taken are left out.
     """
-    return HostStateView(state) if isinstance(state, HostStateView) else state
+    for host in hosts:
+        state = HostStateView(host) if isinstance(host,
+                                                  HostStateView) else host
+        if not request_filter.has_ghsched_extra_specs(spec) or any(
+                _yield_free_candidates(state, spec)):
+            yield state
 
 
 def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,
@@ -443,23 +448,19 @@ def _make_shortage_reason(nodes: Sequence[int],
         f'of the devices to be on the same node, {missing_devices}'))))
 
 
-def _has_capacity_for(candidate: Mapping[str, Any], root: str,
-                      get_free_amounts: needed_nodes.FreeAmounts) -> bool:
-    """Return whether an allocation candidate's resources are still free.
+def _yield_free_candidates(state: Any, spec: shared.RequestSpec
+                           ) -> Iterator[Mapping[str, Any]]:
+    """Yield the allocation candidates of a host that are still free.
 
-    Earlier instances of the request may have taken them. The resources of the
-    compute node, such as memory, are skipped: Nova checks them itself.
-
-    :param root: UUID of the compute node's provider.
-    :param get_free_amounts: returns the free amounts of a provider.
+    Earlier instances of the request may have taken the resources of others.
     """
-    for provider, allocation in candidate['allocations'].items():
-        left = get_free_amounts(provider) if provider != root else None
-        if left is not None and any(
-                amount > left.get(name, 0)
-                for name, amount in allocation['resources'].items()):
-            return False
-    return True
+    for candidate in state.allocation_candidates:
+        free = ((allocation['resources'],
+                 needed_nodes.get_offered_amounts(spec, provider))
+                for provider, allocation in candidate['allocations'].items())
+        if all(amount <= left.get(name, amount) for resources, left in free
+               for name, amount in resources.items()):
+            yield candidate
 
 
 def _log_refusals_once(spec: shared.RequestSpec, refused: GroupedReasons,

@@ -392,8 +392,8 @@ class _CandidateCollector:
 
     :ivar found: the allocation candidates.
     :ivar summaries: provider summaries of Placement's answers. For a host for
-        which Placement was not queried, they have the free bandwidth of its
-        NUMA nodes and the free VFs of its PFs.
+        which Placement was not queried, they have its free control groups, the
+        free bandwidth of its NUMA nodes and the free VFs of its PFs.
     :ivar servers: number of servers that the hosts may hold.
     """
 
@@ -451,10 +451,15 @@ class _CandidateCollector:
 
 
 def _summarize_free_amounts(view: HostView) -> dict[str, Any]:
-    """Return provider summaries with free bandwidth and VFs of a host."""
+    """Return provider summaries with what is free of a host.
+
+    They have its control groups, the bandwidth of its nodes and its VFs.
+    """
     uuid = view.row.uuid
     found: dict[str, Any] = {uuid: {}}
     for provider, name, free in (
+            *((uuid, names.RESCTRL_GROUP, free) for free in (view.groups,)
+              if free is not None),
             *((names.make_numa_provider_uuid(uuid, node), names.MEM_BW_PCT,
                free) for node, free in view.bandwidth.items()),
             *((pf.provider, pf.resource_class, pf.free)

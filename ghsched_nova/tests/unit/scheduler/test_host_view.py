@@ -20,8 +20,13 @@ from nova.pci import stats
 from oslo_utils.fixture import uuidsentinel as uuids
 
 from ghsched_nova.nova_seams import scheduler
+from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import host_view
+from ghsched_nova.scheduler import request_filter
+from ghsched_nova.scheduler import request_state
 from ghsched_nova.tests.fixtures import states
+from ghsched_placement.flavor import keys
+from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
 REQUEST = '6f70656e-7374-4163-8b3f-000000000001'
@@ -88,6 +93,58 @@ class ConsumeTest(base.TestCase):
     def test_other_requests_are_consumed_as_nova_does(self):
         spec = make_request(None, REQUEST + '-0', REQUEST + '-1')
         self.assertEqual([4, 2], self.consume(make_host(4, 4), spec))
+
+
+class LastGroupTest(base.TestCase):
+    """Servers of one request on a host that has few control groups."""
+
+    NODE = names.make_numa_provider_uuid(uuids.host_a, 0)
+
+    def count_servers(self, groups, key, **node_amounts):
+        """Return how many servers the filter lets pass, one after the other.
+
+        :param key: key of the flavor.
+        :param node_amounts: amounts that Placement counts on the host node.
+        """
+        state, spec = make_host(), states.spec(cpus=1, memory=16)
+        state.uuid, state.stats, state.limits = uuids.host_a, {}, {}
+        state.cpu_allocation_ratio = state.ram_allocation_ratio = 1.0
+        state.numa_topology.cells[0].network_metadata = (
+            objects.NetworkMetadata(physnets={names.make_node_physnet(0)},
+                                    tunneled=False))
+        spec.flavor.extra_specs = {'hw:numa_nodes': '1', key: '5'}
+        spec.image = objects.ImageMeta(properties=objects.ImageMetaProps())
+        spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
+        taken = {uuids.host_a: {names.RESCTRL_GROUP: 1},
+                 self.NODE: node_amounts}
+        state.allocation_candidates = [{
+            'mappings': {'': [uuids.host_a],
+                         names.make_bandwidth_suffix(0): [self.NODE]},
+            'allocations': {uuid: {'resources': amounts}
+                            for uuid, amounts in taken.items()}}]
+        seen = request_state.RequestState()
+        seen.summaries = {
+            uuids.host_a: {'resources': {names.RESCTRL_GROUP: {
+                'capacity': groups, 'used': 0}}},
+            self.NODE: {'resources': {names.MEM_BW_PCT: {
+                'capacity': 100, 'used': 0}}}}
+        request_filter.set_provider_summaries(spec, seen.summaries)
+        hosts, passed = [state], 0
+        while hosts := list(filters.GhschedNUMATopologyFilter().filter_all(
+                hosts, spec)):
+            seen.subtract_claim(hosts[0].allocation_candidates[0][
+                'allocations'])
+            hosts[0].consume_from_request(spec.obj_clone())
+            passed += 1
+        return passed
+
+    def test_no_server_is_promised_a_group_that_an_earlier_one_took(self):
+        for groups in (1, 3):
+            self.assertEqual(groups, self.count_servers(
+                groups, keys.MEM_BW_MIN.extra_spec, CUSTOM_MEM_BW_PCT=5))
+            # No filter of ours chooses its nodes.
+            self.assertEqual(groups, self.count_servers(
+                groups, keys.MEM_BW_MAX.extra_spec))
 
 
 class HostStateClassTest(base.TestCase):

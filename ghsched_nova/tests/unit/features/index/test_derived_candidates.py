@@ -383,12 +383,12 @@ class CollectTest(base.TestCase):
                                  ('resources_x', 'CUSTOM_MEM_BW_PCT:20')))
         self.assertEqual([FIRST, FIRST], self.client.asked)
 
-    def test_summaries_of_derived_hosts_have_bandwidth_and_vfs(self):
+    def test_summaries_of_derived_hosts_have_all_that_is_counted(self):
         row = pf_report(SECOND, 8, 3)
         found = index_search._summarize_free_amounts(
             host_index.IndexedHost(row).view)
         self.assertEqual(
-            {'2-pf0': 8, '2-pf1': 3,
+            {SECOND: 9, '2-pf0': 8, '2-pf1': 3,
              names.make_numa_provider_uuid(SECOND, 0): 50,
              names.make_numa_provider_uuid(SECOND, 1): 50},
             {uuid: next(iter(summary['resources'].values()))['capacity']
