@@ -22,9 +22,10 @@ from ghsched_placement.fit import capacity
 from ghsched_placement.fit.guest_demand import GuestDemand
 
 #: Function that finds moves which make room for one guest more: the moves in
-#: words, and how many guests fit after them. Arguments: what a guest needs,
-#: and how many fit now.
-FindMoves: TypeAlias = Callable[[GuestDemand, int], list[tuple[str, int]]]
+#: words, and how many guests fit after them. Arguments: what a guest needs
+#: with each number of NUMA nodes, and how many fit now.
+FindMoves: TypeAlias = Callable[[Sequence[GuestDemand], int],
+                                list[tuple[str, int]]]
 
 #: Functions that read the servers of a cloud from a client, for hosts and
 #: [ghsched]bandwidth_accounting, and return such a function.

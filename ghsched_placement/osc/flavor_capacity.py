@@ -153,9 +153,9 @@ class ListFlavorCapacities(base.Lister):
                     *(columns.mark_unknown(None),) * 2)
         now = cloud.count_flavor(name, requirements)
         changes = list(_try_other_extra_specs(cloud, record, parse))
-        # The finders plan for one number of NUMA nodes.
-        for find_moves in finders if len(requirements) == 1 else ():
-            changes += find_moves(requirements[0].demand, now.guests)
+        for find_moves in finders:
+            changes += find_moves([one.demand for one in requirements],
+                                  now.guests)
         change, after = max(changes, key=lambda one: one[1],
                             default=('', 0))
         more = after > now.guests

@@ -107,7 +107,7 @@ class _Cloud:
 
 def plan_moves_for_flavor(hosts: Sequence[capacity.HostInventory],
                           guests: Sequence[MovableGuest],
-                          demand: GuestDemand,
+                          demands: Sequence[GuestDemand],
                           count: int = 1,
                           settings: Settings | None = None) -> RoomPlan:
     """Plan moves of running guests so that new guests of a flavor fit.
@@ -116,17 +116,18 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.HostInventory],
 
     :param hosts: hosts that accept guests.
     :param guests: guests on these hosts that may be moved.
-    :param demand: resources that each new guest needs.
+    :param demands: resources that each new guest needs, as in
+        :func:`ghsched_placement.fit.fitting.count_guests`.
     :param count: number of new guests.
     """
     by_name = {host.name: host for host in hosts}
     cloud = _Cloud(by_name, {guest.uuid: guest for guest in guests
                              if guest.spot.host in by_name})
-    fits = {host.name: fitting.count_guests(host, [demand]).guests
+    fits = {host.name: fitting.count_guests(host, demands).guests
             for host in hosts}
     moves: list[Move] = []
     while sum(fits.values()) < count:
-        search = _Search(demand, settings or Settings(), fits)
+        search = _Search(demands, settings or Settings(), fits)
         found = search.find_fewest_moves(cloud)
         if found is None:
             return RoomPlan(fits=sum(fits.values()), is_cut=search.is_cut)
@@ -134,7 +135,7 @@ def plan_moves_for_flavor(hosts: Sequence[capacity.HostInventory],
         moves += steps
         for name in _list_hosts(steps):
             fits[name] = fitting.count_guests(cloud.hosts[name],
-                                              [demand]).guests
+                                              demands).guests
     return RoomPlan(tuple(moves), sum(fits.values()))
 
 
@@ -147,18 +148,36 @@ def _list_hosts(moves: Iterable[Move]) -> frozenset[str]:
                      for spot in (move.origin, move.destination))
 
 
+def _has_enough_in_total(host: capacity.HostInventory, demand: GuestDemand) -> bool:
+    """Return whether a host has enough free in total for a new guest.
+
+    The free amounts of its NUMA nodes are added up. If they are too little,
+    moving guests within the host cannot help.
+    """
+    asked: Counter[str] = Counter()
+    for guest_node in range(demand.guest_nodes):
+        asked.update(demand.get_node_amounts(guest_node))
+    return all(sum(
+        node.stocks[name].free for node in host.nodes
+        if name in node.stocks) >= amount
+        for name, amount in asked.items()) and all(
+        stock is None or stock.free >= amount
+        for name, amount in demand.get_root_amounts(host).items()
+        for stock in [host.root.get_inventory(name)])
+
+
 class _Search:
     """Search for the moves that make room for one more new guest of a flavor.
 
-    :param demand: resources that the new guest needs.
+    :param demands: resources that the new guest needs.
     :param fits: number of guests of the flavor that fit without moves, by
         host.
     :ivar is_cut: whether the search was stopped by its limit of steps.
     """
 
-    def __init__(self, demand: GuestDemand, settings: Settings,
+    def __init__(self, demands: Sequence[GuestDemand], settings: Settings,
                  fits: Mapping[str, int]) -> None:
-        self._demand = demand
+        self._demands = demands
         self._settings = settings
         self._fits = fits
         self._steps = 0
@@ -211,8 +230,10 @@ class _Search:
                 return
             if guest.uuid in resting or stay_on_host and (
                     touched and guest.spot.host not in touched
-                    or not self._has_enough_in_total(
-                        cloud.hosts[guest.spot.host])):
+                    or not any(
+                        _has_enough_in_total(cloud.hosts[guest.spot.host],
+                                             demand)
+                        for demand in self._demands)):
                 continue
             for spot in self._yield_destinations(cloud, guest, stay_on_host):
                 move = Move(guest.uuid, guest.spot, spot, 'makes room', 0.0,
@@ -228,23 +249,6 @@ class _Search:
                             after, touched | _list_hosts([move]))):
                     self._best = moves, after
                     self._best_cost = spent + move.cost
-
-    def _has_enough_in_total(self, host: capacity.HostInventory) -> bool:
-        """Return whether a host has enough free in total for a new guest.
-
-        The free amounts of its NUMA nodes are added up. If they are too
-        little, moving guests within the host cannot help.
-        """
-        asked: Counter[str] = Counter()
-        for guest_node in range(self._demand.guest_nodes):
-            asked.update(self._demand.get_node_amounts(guest_node))
-        return all(sum(
-            node.stocks[name].free for node in host.nodes
-            if name in node.stocks) >= amount
-            for name, amount in asked.items()) and all(
-            stock is None or stock.free >= amount
-            for name, amount in self._demand.get_root_amounts(host).items()
-            for stock in [host.root.get_inventory(name)])
 
     def _yield_destinations(self, cloud: _Cloud, guest: MovableGuest,
                             stay_on_host: bool) -> Iterator[Spot]:
@@ -277,16 +281,16 @@ class _Search:
         :param cloud: state of the cloud after the moves.
         :param hosts: names of the hosts that the moves have changed.
         """
-        return sum(self._check_fit(cloud.hosts[name], self._demand).guests
+        return sum(self._check_fit(cloud.hosts[name], *self._demands).guests
                    for name in hosts) > sum(self._fits[name]
                                             for name in hosts)
 
     def _check_fit(self, host: capacity.HostInventory,
-                   demand: GuestDemand) -> fitting.Verdict:
+                   *demands: GuestDemand) -> fitting.Verdict:
         self._steps += 1
         if self._steps > STEPS:
             raise _OutOfSteps
-        return fitting.check_host_capacity(host, demand)
+        return fitting.check_host_capacity(host, *demands)
 
     def _get_move_cost(self, guest: MovableGuest, spot: Spot) -> float:
         """Return how many CPU seconds it costs to move a guest to a host node.

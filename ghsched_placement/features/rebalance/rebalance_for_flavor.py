@@ -59,7 +59,8 @@ class FlavorMoveRequest:
 
     :param name: name of the flavor.
     :param count: number of new servers that should fit.
-    :param demand: resources that a server of the flavor needs.
+    :param demands: resources that a server of the flavor needs, as in
+        :func:`ghsched_placement.fit.fitting.count_guests`.
     :param hosts: hosts with their free resources.
     :param guests: running servers that can be moved.
     :param records: all servers by UUID, as Nova's API has them.
@@ -67,7 +68,7 @@ class FlavorMoveRequest:
 
     name: str
     count: int
-    demand: GuestDemand
+    demands: Sequence[GuestDemand]
     hosts: tuple[capacity.HostInventory, ...]
     guests: tuple[flavor_moves.MovableGuest, ...]
     records: Mapping[str, Mapping[str, Any]]
@@ -85,7 +86,7 @@ class FlavorMoveRequest:
     @property
     def fits_without_moves(self) -> bool:
         """Whether the new servers of the flavor fit without any move."""
-        return sum(fitting.check_host_capacity(host, self.demand).guests
+        return sum(fitting.count_guests(host, self.demands).guests
                    for host in self.hosts) >= self.count
 
     def explain_no_moves(self, only: str | None = None) -> str:
@@ -105,7 +106,8 @@ class FlavorMoveRequest:
             f'No {flavor_moves.MOVES_PER_GUEST} moves of running servers make '
             f'room for one more server of flavor {self.name} '
             f'({plan.fits} of {self.count} fit). '
-            + flavor_moves.describe_missing_resources(self.hosts, self.demand))
+            + flavor_moves.describe_missing_resources(self.hosts,
+                                                      self.demands[0]))
 
     def _plan(self, staying: frozenset[str],
               only: str | None) -> flavor_moves.RoomPlan:
@@ -114,7 +116,7 @@ class FlavorMoveRequest:
                 guest, inside=guest.inside and only != 'between',
                 between=guest.between and only != 'inside')
             for guest in self.guests if guest.uuid not in staying],
-            self.demand, self.count)
+            self.demands, self.count)
 
 
 def read_flavor_move_request(client: clients.Client, name: str, count: int,
@@ -146,14 +148,14 @@ def read_flavor_move_request(client: clients.Client, name: str, count: int,
     parser = _FlavorParser(hosts, accounting, client.is_owner_trait_required())
     records = {record['id']: record for record in client.list_servers()}
     return FlavorMoveRequest(
-        name, count, parser.make_guest_demand(size, specs), hosts,
+        name, count, parser.list_guest_demands(size, specs), hosts,
         _read_movable_guests(client, parser, records.values()), records)
 
 
 def make_move_finder(client: clients.Client,
                      hosts: Sequence[capacity.HostInventory],
                      accounting: policies.Accounting = 'min'
-                     ) -> Callable[[GuestDemand, int],
+                     ) -> Callable[[Sequence[GuestDemand], int],
                                    list[tuple[str, int]]]:
     """Return a function that finds moves which make room for one guest more.
 
@@ -163,8 +165,9 @@ def make_move_finder(client: clients.Client,
     records = {record['id']: record for record in client.list_servers()}
     guests = _read_movable_guests(client, parser, records.values())
 
-    def find_moves(demand: GuestDemand, now: int) -> list[tuple[str, int]]:
-        plan = flavor_moves.plan_moves_for_flavor(hosts, guests, demand,
+    def find_moves(demands: Sequence[GuestDemand],
+                   now: int) -> list[tuple[str, int]]:
+        plan = flavor_moves.plan_moves_for_flavor(hosts, guests, demands,
                                                   now + 1)
         return [(', '.join(
             f'move {records[move.guest].get("name") or move.guest} from '
@@ -216,13 +219,17 @@ class _FlavorParser:
         self._accounting = accounting
         self._owned = owned
 
-    def make_guest_demand(
+    def list_guest_demands(
             self, size: flavors.Size,
-            extra_specs: Mapping[str, str]) -> GuestDemand:
-        """Return the resources that a server of a flavor needs from a host."""
-        return flavors.list_requirements(
+            extra_specs: Mapping[str, str]) -> list[GuestDemand]:
+        """Return the resources that a server of a flavor needs from a host.
+
+        With ``ghsched:numa=auto``, there is one for each number of guest NUMA
+        nodes, in ascending order.
+        """
+        return [one.demand for one in flavors.list_requirements(
             size, extra_specs, self._hosts, {}, self._accounting,
-            self._owned)[0].demand
+            self._owned)]
 
 
 def _make_movable_guest(client: clients.Client, parser: _FlavorParser,
@@ -239,8 +246,8 @@ def _make_movable_guest(client: clients.Client, parser: _FlavorParser,
     size = flavors.Size(flavor['vcpus'], flavor['ram'],
                         flavor['disk'] + flavor['ephemeral'], flavor['swap'])
     try:
-        demand = parser.make_guest_demand(
-            size, observe.get_flavor_extra_specs(record))
+        demand = parser.list_guest_demands(
+            size, observe.get_flavor_extra_specs(record))[0]
     except exceptions.CommandError:
         # A flavor that was stored before its keys were checked.
         return None

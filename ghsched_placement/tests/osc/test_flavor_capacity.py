@@ -173,5 +173,5 @@ class MoveTest(base.TestCase):
                                                      'name': 'web'}])
         find_moves = rebalance_for_flavor.make_move_finder(client, [host])
         self.assertEqual([('move web from node 0 of a to node 1 of a', 1)],
-                         find_moves(wish(90), 0))
-        self.assertEqual([], find_moves(wish(60), 2))
+                         find_moves([wish(90)], 0))
+        self.assertEqual([], find_moves([wish(60)], 2))

@@ -131,7 +131,7 @@ class PlanTest(base.TestCase):
         found, guests = cloud(placed, hosts, nodes)
         before = numbers.fits(numbers.at, share, vcpus)
         plan = flavor_moves.plan_moves_for_flavor(found, guests,
-                                                  wish(share, vcpus),
+                                                  [wish(share, vcpus)],
                                                   before + 1)
         self.assertFalse(plan.is_cut)
         fewest = numbers.fewest(share, vcpus, before + 1)
@@ -165,7 +165,7 @@ class PlanTest(base.TestCase):
         placed = [(40, 1, 0, 0), (40, 1, 0, 1), (50, 1, 1, 0), (60, 1, 1, 1)]
         found, guests = cloud(placed)
         move, = flavor_moves.plan_moves_for_flavor(found, guests,
-                                                   wish(90)).moves
+                                                   [wish(90)]).moves
         self.assertTrue(move.inside)
         self.assertEqual(('guest0', Spot('host0', 1)),
                          (move.guest, move.destination))
@@ -174,12 +174,28 @@ class PlanTest(base.TestCase):
         placed = [(40, 2, 0, 0), (40, 1, 0, 1)]
         found, guests = cloud(placed, hosts=1)
         move, = flavor_moves.plan_moves_for_flavor(found, guests,
-                                                   wish(90)).moves
+                                                   [wish(90)]).moves
         self.assertEqual('guest0', move.guest)
         heavy = flavor_moves.replace(guests[0], memory=10 ** 6)
         move, = flavor_moves.plan_moves_for_flavor(found, [heavy, guests[1]],
-                                                   wish(90)).moves
+                                                   [wish(90)]).moves
         self.assertEqual('guest1', move.guest)
+
+    def test_guest_of_undecided_nodes_gets_room_on_two(self):
+        one = wish(95, VCPUS + 1)
+        found, guests = cloud([
+            (20, 1, 0, 0), (40, 1, 0, 0), (40, 1, 0, 1),
+            (70, 1, 1, 0), (70, 1, 1, 1)])
+        two = GuestDemand(GuestPolicy(nodes=(NodePolicy(50),) * 2), 2,
+                          amounts={'VCPU': 2, 'MEMORY_MB': 512},
+                          needs=(GuestNode(shared=1, memory=256),) * 2)
+        plan = flavor_moves.plan_moves_for_flavor(found, guests,
+                                                  [one, two])
+        self.assertEqual([('guest0', 'host1')], [
+            (move.guest, move.destination.host) for move in plan.moves])
+        self.assertEqual(1, plan.fits)
+        self.assertEqual((), flavor_moves.plan_moves_for_flavor(
+            found, guests, [one]).moves)
 
     def test_search_that_takes_too_many_steps_is_cut(self):
         self.patch(flavor_moves, 'STEPS', 3)
@@ -187,7 +203,7 @@ class PlanTest(base.TestCase):
         found, guests = cloud(placed)
         self.assertTrue(
             flavor_moves.plan_moves_for_flavor(found, guests,
-                                               wish(190)).is_cut)
+                                               [wish(190)]).is_cut)
 
 
 class OccupancyTest(base.TestCase):

@@ -33,7 +33,7 @@ class QuestionTest(base.TestCase):
         host = clouds.host(*(clouds.node(number, used=one)
                              for number, one in enumerate(used)))
         return rebalance_for_flavor.FlavorMoveRequest(
-            'large', count, wish(share), (host,),
+            'large', count, [wish(share)], (host,),
             (flavor_moves.MovableGuest('u', Spot('a', 0), wish(40), 512),), {})
 
     def test_flavor_that_fits_has_no_moves_and_a_sentence(self):

@@ -225,7 +225,7 @@ class RoomTest(StrategyTestCase):
             clouds.host(clouds.node(0, used=40), clouds.node(1, used=40)),
             clouds.host(clouds.node(0, used=50, name='b'), name='b'))
         return rebalance_for_flavor.FlavorMoveRequest(
-            'large', count, wish(share), hosts, tuple(
+            'large', count, [wish(share)], hosts, tuple(
                 flavor_moves.MovableGuest(name, Spot('a', node), wish(40), 512)
                 for node, name in enumerate(GUESTS)), {})
 
