@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from collections import Counter
 from dataclasses import dataclass
 from dataclasses import replace
 import math
@@ -30,6 +29,7 @@ from ghsched_placement.features.rebalance.move_plan import Move
 from ghsched_placement.features.rebalance.move_plan import Settings
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.fit import capacity
+from ghsched_placement.fit import counting
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.guest_demand import GuestDemand
 
@@ -148,24 +148,6 @@ def _list_hosts(moves: Iterable[Move]) -> frozenset[str]:
                      for spot in (move.origin, move.destination))
 
 
-def _has_enough_in_total(host: capacity.HostInventory, demand: GuestDemand) -> bool:
-    """Return whether a host has enough free in total for a new guest.
-
-    The free amounts of its NUMA nodes are added up. If they are too little,
-    moving guests within the host cannot help.
-    """
-    asked: Counter[str] = Counter()
-    for guest_node in range(demand.guest_nodes):
-        asked.update(demand.get_node_amounts(guest_node))
-    return all(sum(
-        node.stocks[name].free for node in host.nodes
-        if name in node.stocks) >= amount
-        for name, amount in asked.items()) and all(
-        stock is None or stock.free >= amount
-        for name, amount in demand.get_root_amounts(host).items()
-        for stock in [host.root.get_inventory(name)])
-
-
 class _Search:
     """Search for the moves that make room for one more new guest of a flavor.
 
@@ -230,10 +212,8 @@ class _Search:
                 return
             if guest.uuid in resting or stay_on_host and (
                     touched and guest.spot.host not in touched
-                    or not any(
-                        _has_enough_in_total(cloud.hosts[guest.spot.host],
-                                             demand)
-                        for demand in self._demands)):
+                    or not self._has_enough_in_total(
+                        cloud.hosts[guest.spot.host])):
                 continue
             for spot in self._yield_destinations(cloud, guest, stay_on_host):
                 move = Move(guest.uuid, guest.spot, spot, 'makes room', 0.0,
@@ -249,6 +229,16 @@ class _Search:
                             after, touched | _list_hosts([move]))):
                     self._best = moves, after
                     self._best_cost = spent + move.cost
+
+    def _has_enough_in_total(self, host: capacity.HostInventory) -> bool:
+        """Return whether a host has enough free in total for a new guest.
+
+        The free amounts of its NUMA nodes are added up. If they are too
+        little, moving guests within the host cannot help.
+        """
+        return any(counting.count_guests_without_nodes(
+            host.amounts, demand.make_need(host, shares_group=True))
+            for demand in self._demands)
 
     def _yield_destinations(self, cloud: _Cloud, guest: MovableGuest,
                             stay_on_host: bool) -> Iterator[Spot]:
