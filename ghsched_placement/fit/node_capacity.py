@@ -246,6 +246,9 @@ class NodeCapacity:
                        page_size: PageSize = None) -> list[Shortage]:
         """Return which CPUs and memory the host node lacks for a guest node.
 
+        The result is for reasons. Whether the guest node fits, and how often,
+        is counted by :mod:`ghsched_placement.fit.room`.
+
         :param page_size: memory page size that the guest asks for.
         """
         wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),

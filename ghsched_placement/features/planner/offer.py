@@ -109,9 +109,8 @@ def _list_guest_placements(state: FilledHost, need: FlavorNeed, locality: str,
     guest = need.guest
 
     def has_capacity(guest_node: int, node: int) -> bool:
-        return not state.host.cells or not guest.needs or not (
-            state.find_shortages(node, guest.needs[guest_node],
-                                 guest.page_size))
+        return not guest.needs or state.has_room(
+            node, guest.needs[guest_node], guest.page_size)
     places = {provider.uuid: place
               for place, provider in enumerate(state.host.providers)}
     ways = (GuestPlacement(way.get_host_node_order(), tuple(sorted(

@@ -24,9 +24,9 @@ from ghsched_placement.features.planner.hosts import PlannedHost
 from ghsched_placement.features.planner.need import FlavorNeed
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
-from ghsched_placement.fit.node_capacity import Shortage
 from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import tree
@@ -119,7 +119,7 @@ class FilledHost:
             return placement.nodes
         nodes = placement.nodes or self._guess_nodes(need)
         if len(nodes) < len(guest) or not all(
-                self.find_shortages(node, part, need.guest.page_size) == []
+                self.has_room(node, part, need.guest.page_size)
                 for node, part in zip(nodes, guest, strict=True)):
             return None
         return nodes
@@ -139,8 +139,8 @@ class FilledHost:
         if len(needed.intersection(nodes)) >= min(len(needed), len(guest)):
             return nodes
         return tuple(sorted(sorted(
-            (node for node in self._rooms if not self.find_shortages(
-                node, guest[0], need.guest.page_size)),
+            (node for node in self._rooms
+             if self.has_room(node, guest[0], need.guest.page_size)),
             key=lambda node: (node not in needed, node))[:len(guest)]))
 
     @property
@@ -202,19 +202,18 @@ class FilledHost:
 
     # -- NUMA nodes -----------------------------------------------------------
 
-    def find_shortages(self, node: int, guest_node: GuestNode,
-                       page_size: PageSize = None) -> list[Shortage]:
-        """Return how much CPU and memory a host node lacks for a guest node.
+    def has_room(self, node: int, guest_node: GuestNode,
+                 page_size: PageSize = None) -> bool:
+        """Return whether a host node has the CPUs and memory of a guest node.
 
         :param node: number of the host NUMA node.
         :param guest_node: CPUs and memory that the guest NUMA node needs.
         :param page_size: memory page size that the guest asks for.
-        :returns: empty if the guest node fits, or if the CPUs and memory of
-            the host node are unknown.
+        :returns: True if the CPUs and memory of the host node are unknown.
         """
         known = self._rooms.get(node)
-        return ([] if known is None
-                else known.find_shortages(guest_node, page_size))
+        return known is None or rooms.count_guest_nodes(
+            known, guest_node, page_size) > 0
 
     def list_free_nodes(self) -> list[HostNode]:
         """Return the free CPUs, memory and devices of each host NUMA node.

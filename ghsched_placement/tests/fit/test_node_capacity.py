@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
+from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.tests import base
 
@@ -39,10 +40,11 @@ ROOMS = st.builds(
 class RecordTest(base.TestCase):
 
     @given(st.lists(ROOMS, unique_by=lambda room: room.node))
-    def test_record_written_and_read_is_the_same(self, rooms):
-        self.assertEqual(tuple(sorted(rooms, key=lambda room: room.node)),
-                         node_capacity.from_diagnostics(
-                             node_capacity.to_diagnostics(rooms)))
+    def test_record_written_and_read_is_the_same(self, capacities):
+        self.assertEqual(
+            tuple(sorted(capacities, key=lambda room: room.node)),
+            node_capacity.from_diagnostics(
+                node_capacity.to_diagnostics(capacities)))
 
     @given(st.recursive(
         st.none() | st.booleans() | st.floats() | st.text() | NUMBERS,
@@ -50,9 +52,9 @@ class RecordTest(base.TestCase):
             st.sampled_from(['version', 'nodes', 'node', 'pages', 'cpus',
                              'size_kb', 'socket']), inner, max_size=4)))
     def test_record_malformed_is_read_as_none(self, found):
-        rooms = node_capacity.from_diagnostics(
+        read = node_capacity.from_diagnostics(
             {node_capacity.KEY: json.dumps(found)})
-        self.assertTrue(all(isinstance(room, NodeCapacity) for room in rooms))
+        self.assertTrue(all(isinstance(room, NodeCapacity) for room in read))
 
     def test_record_of_another_version_is_read_as_none(self):
         for text in ('{"version":2,"nodes":[]}', '[]', 'x', '', None, 7):
@@ -101,3 +103,20 @@ class ShortagesTest(base.TestCase):
             left = room.subtract_guest_node(guest, size)
             self.assertEqual([('memory', 3072, 1024, 1024)],
                              left.find_shortages(guest, size))
+
+    @given(st.tuples(*[st.integers(0, 4)] * 4), st.integers(0, 3),
+           st.sampled_from((1.0, 1.5)), st.tuples(*[st.integers(0, 3)] * 2),
+           st.integers(1, 4), st.sampled_from(
+               (None, 'small', 'large', 'any', 4, 2048, 1048576)))
+    def test_reasons_are_given_where_a_guest_node_does_not_fit(
+            self, free, used, ratio, cpus, memory, page_size):
+        vcpus, dedicated, small, huge = free
+        room = NodeCapacity(
+            0, vcpus + used, used, ratio, dedicated + used, used, 1024 * 3,
+            1024 * used, ratio, (Pages(4, (small + used) * 131072,
+                                       used * 131072),
+                                 Pages(2048, huge * 256)) if small else ())
+        guest = GuestNode(*cpus, 512 * memory)
+        self.assertEqual(
+            not room.find_shortages(guest, page_size),
+            rooms.count_guest_nodes(room, guest, page_size) > 0)
