@@ -20,6 +20,7 @@ can again.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -69,7 +70,7 @@ class GuestChannels(compute_hooks.ComputePart):
         whose policy is not enforced.
     :param set_classes: function that enforces other vCPU classes of a running
         guest, and returns the domain.
-    :param find_running: function that returns a running guest, given its UUID.
+    :param list_running: function that reads all running guests from libvirt.
     :param measure: function that reads the limits in force of some guests.
     :param path: file with the pressure that guests report.
     """
@@ -77,12 +78,12 @@ class GuestChannels(compute_hooks.ComputePart):
     def __init__(self, connect: Callable[[], Any],
                  get_not_held: Callable[[], Mapping[str, str]],
                  set_classes: SetClasses,
-                 find_running: Callable[[str], desired.Running | None],
+                 list_running: Callable[[], Sequence[desired.Running]],
                  measure: Measure, path: Path) -> None:
         self._connect = connect
         self._get_not_held = get_not_held
         self._set_classes = set_classes
-        self._find_running = find_running
+        self._list_running = list_running
         self._measure = measure
         self._follower: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -117,12 +118,13 @@ class GuestChannels(compute_hooks.ComputePart):
                     one.domain.uuid for one in snapshot.running}:
                 self._close(uuid)
                 self._usage.pop(uuid, None)
-            for one in snapshot.running:
-                # The guest may have been changed since the host was read.
-                current = (self._find_running(one.domain.uuid)
-                           if self._has_news(one) else one)
-                if current is not None and one.domain.uuid not in new:
-                    self._inform(current, lines.REPEATED)
+            known = [one for one in snapshot.running
+                     if one.domain.uuid not in new]
+            # A guest may have been changed since the host was read.
+            news = {one.domain.uuid for one in known if self._has_news(one)}
+            for one in (*(one for one in known if one.domain.uuid not in news),
+                        *self._read_guests(news)):
+                self._inform(one, lines.REPEATED)
             for channel in self._channels.values():
                 channel.is_listed = True
             pressures = {
@@ -281,13 +283,17 @@ class GuestChannels(compute_hooks.ComputePart):
         """Inform guests whose policy is no longer enforced, or again is."""
         with self._lock:
             not_held = self._get_not_held()
-            changed = [
+            changed = {
                 uuid for uuid, channel in self._channels.items()
                 if channel.stream and channel.stream.is_open and channel.last
-                and channel.last.is_enforced == (uuid in not_held)]
-        running = [*filter(None, map(self._find_running, changed))]
-        if running:
+                and channel.last.is_enforced == (uuid in not_held)}
+        if running := self._read_guests(changed):
             self._inform_at_once(running, lines.REPEATED)
+
+    def _read_guests(self, uuids: Collection[str]) -> list[desired.Running]:
+        """Return the running guests that have these UUIDs."""
+        return [one for one in (self._list_running() if uuids else ())
+                if one.domain.uuid in uuids]
 
     def move_vcpus_as_asked(self) -> None:
         """Move vCPUs of guests between their classes, as the guests ask."""
@@ -351,7 +357,7 @@ def make_compute_part(services: compute_hooks.ComputeServices
         lambda: services.libvirt_host.get_connection(),
         lambda: services.engine.not_held,
         lambda uuid, asked: set_vcpu_classes(services, uuid, asked),
-        services.find_running,
+        services.list_running,
         bandwidth_use.BandwidthMeter(services.section).measure_bandwidth,
         services.state_path / pressure.FILE)
 

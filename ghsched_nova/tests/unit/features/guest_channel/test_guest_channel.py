@@ -89,10 +89,15 @@ class ChannelTestCase(base.TestCase):
         self.asked = []
         self.running = {}
         self.measured = []
+        self.listed = 0
         self.useFixture(fixtures.MockPatchObject(threading, 'Thread'))
         self.part = guest_channel.GuestChannels(
             lambda: self.connection, lambda: self.not_held, self.set_classes,
-            self.running.get, self.measure, self.path)
+            self.list_running, self.measure, self.path)
+
+    def list_running(self):
+        self.listed += 1
+        return [*self.running.values()]
 
     def measure(self, guests):
         """Measure no bandwidth, as on a host that has no monitoring."""
@@ -222,7 +227,7 @@ class GuestChannelsTest(ChannelTestCase):
         engine = SimpleNamespace(not_held={})
         part = guest_channel.make_compute_part(SimpleNamespace(
             engine=engine, state_path=self.path.parent, section=None,
-            find_running={UUID: make_running()}.get,
+            list_running=lambda: [make_running()],
             libvirt_host=SimpleNamespace(
                 get_connection=lambda: self.connection)))
         part.reconcile_guest(make_running())
@@ -435,6 +440,27 @@ class NewsTest(ChannelTestCase):
         self.running.clear()
         self.not_held.clear()
         self.part.inform_of_protection()
+
+    def test_guests_with_news_are_listed_once(self):
+        guests = [desired.parse_running_domain(
+            make_running(mem_bw_min=30).xml.replace(UUID, f'guest{number}'),
+            number) for number in range(5)]
+        self.observe(*guests)
+        self.read_reasons()
+        self.assertEqual(0, self.listed)
+        for inform in (self.part.inform_of_protection,
+                       lambda: self.observe(*guests)):
+            self.listed = 0
+            self.not_held.update(
+                {one.domain.uuid: 'of host seven' for one in guests})
+            inform()
+            self.assertEqual([lines.UNPROTECTED] * 5, self.read_reasons())
+            self.assertEqual(1, self.listed)
+            self.not_held.clear()
+            self.part.inform_of_protection()
+            self.part.inform_of_protection()
+            self.assertEqual(2, self.listed)
+            self.read_reasons()
 
     def test_guest_that_may_only_read_moves_nothing(self):
         self.observe(make_running(mode='read'))

@@ -207,6 +207,7 @@ class HostileGuestTest(base.TestCase):
         self.part = guest_channel.make_compute_part(SimpleNamespace(
             engine=self.engine, changing=contextlib.nullcontext(),
             section=None, find_running=lambda uuid: self.domains[uuid].running,
+            list_running=self.list_running,
             state_path=Path(self.useFixture(fixtures.TempDir()).path),
             libvirt_host=SimpleNamespace(get_connection=lambda: connection)))
         self.addCleanup(self.close_sockets)
@@ -219,9 +220,12 @@ class HostileGuestTest(base.TestCase):
             one.streams.append(None)
             one.close_ended_streams()
 
+    def list_running(self):
+        return [one.running for one in self.domains.values()]
+
     def report(self):
         """Report of the host, once a minute."""
-        running = [one.running for one in self.domains.values()]
+        running = self.list_running()
         self.part.observe(compute_hooks.HostSnapshot(
             time=self.now, running=running))
         for uuid in self.domains:
