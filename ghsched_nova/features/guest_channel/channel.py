@@ -31,7 +31,8 @@ MOVES_PER_MINUTE = 6
 class Channel:
     """Stream of a guest, and the last state sent to it.
 
-    :ivar domain_id: libvirt's ID of the domain, another one at each start.
+    :param domain_id: libvirt's ID of the domain, another one at each start.
+    :param mode: ``read`` or ``write``.
     :ivar is_listed: whether a snapshot was taken since the domain started. The
         first may have been begun before.
     :ivar connection: connection of libvirt that the stream belongs to.
@@ -39,8 +40,9 @@ class Channel:
     :ivar sending: state that is being written, and the reason.
     """
 
-    def __init__(self, domain_id: int) -> None:
+    def __init__(self, domain_id: int, mode: str) -> None:
         self.domain_id = domain_id
+        self.mode = mode
         self.is_listed = False
         self.stream: streams.GuestStream | None = None
         self.connection: Any = None

@@ -201,19 +201,24 @@ class GuestChannels(compute_hooks.ComputePart):
     def _read_state(self, running: desired.Running
                     ) -> tuple[str, lines.GuestState] | None:
         """Return mode of the channel and state of a guest; None without one.
+
+        A guest that cannot be read has the policy that was last sent to it.
         """
-        if lines.PORT not in running.xml:
+        if running.xml and lines.PORT not in running.xml:
             return None
+        uuid = running.domain.uuid
+        is_enforced = uuid not in self._get_not_held()
         try:
             found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
             mode = read_mode(running.root)
         except desired.POLICY_ERRORS:
-            return None
-        uuid = running.domain.uuid
+            channel = self._channels.get(uuid)
+            return (channel.mode, dataclasses.replace(
+                channel.last, is_enforced=is_enforced, effective=(),
+                effective_by_class={})) if channel and channel.last else None
         return (mode, lines.make_guest_state(
-            found.policy, found.host_nodes,
-            uuid not in self._get_not_held(), self._usage.get(uuid),
-            self._capacity)) if mode else None
+            found.policy, found.host_nodes, is_enforced,
+            self._usage.get(uuid), self._capacity)) if mode else None
 
     def _has_news(self, running: desired.Running) -> bool:
         """Whether the state of a guest differs from the last that was sent."""
@@ -231,15 +236,16 @@ class GuestChannels(compute_hooks.ComputePart):
         found = self._read_state(running)
         if found is None:
             return
+        mode, state = found
         uuid = running.domain.uuid
         channel = self._channels.get(uuid)
         if channel is None or channel.domain_id != running.domain.id:
             self._close(uuid)
-            channel = channels.Channel(running.domain.id)
+            channel = channels.Channel(running.domain.id, mode)
             self._channels[uuid] = channel
         channel.log_problems(uuid)
         try:
-            self._send(uuid, channel, *found, first, always)
+            self._send(uuid, channel, state, first, always)
         except Exception as error:
             if channels.is_about_a_gone_domain(error):
                 self._close(uuid)
@@ -247,17 +253,15 @@ class GuestChannels(compute_hooks.ComputePart):
             channel.log(uuid, f'{error}; trying again with each report of '
                         'the host')
 
-    def _send(self, uuid: str, channel: channels.Channel, mode: str,
+    def _send(self, uuid: str, channel: channels.Channel,
               state: lines.GuestState, first: str, always: bool) -> None:
-        """Send a guest its state if it is new, or if the stream is.
-
-        :param mode: mode of the channel.
-        """
+        """Send a guest its state if it is new, or if the stream is."""
         reason = channel.choose_reason(state, first) or (
             lines.REPEATED if always else '')
         if channel.stream is None or not channel.stream.is_open:
             channel.connection = self._connect()
-            channel.stream = self._open(channel.connection, uuid, mode)
+            channel.stream = self._open(
+                channel.connection, uuid, channel.mode)
             if self._follower is None:
                 self._follower = threading.Thread(
                     target=self._poll, name='ghsched-channels', daemon=True)

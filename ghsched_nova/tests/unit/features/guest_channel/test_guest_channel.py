@@ -441,6 +441,30 @@ class NewsTest(ChannelTestCase):
         self.not_held.clear()
         self.part.inform_of_protection()
 
+    def test_guest_that_cannot_be_read_is_informed_of_protection_once(self):
+        for broken in (lambda xml: '',
+                       lambda xml: xml.replace('host="0"', 'host="odd"')):
+            self.observe(make_running(mem_bw_min=30))
+            self.read_reasons()
+            whole = self.running[UUID]
+            self.running[UUID] = dataclasses.replace(
+                whole, xml=broken(whole.xml))
+            self.not_held[UUID] = 'its policy cannot be read'
+            for reasons in ([lines.UNPROTECTED], [], []):
+                self.part.inform_of_protection()
+                self.observe(self.running[UUID])
+                self.assertEqual(reasons, self.read_reasons())
+            self.assertEqual(1, len(self.measured))
+            self.measured.clear()
+            self.not_held.clear()
+            self.running[UUID] = whole
+            self.part.inform_of_protection()
+            self.assertEqual(
+                [(lines.RESTORED, 30)],
+                [(line['reason'], line['policy']['nodes'][0]['mem_bw_min'])
+                 for line in self.read_lines()])
+            self.measured.clear()
+
     def test_guests_with_news_are_listed_once(self):
         guests = [desired.parse_running_domain(
             make_running(mem_bw_min=30).xml.replace(UUID, f'guest{number}'),
