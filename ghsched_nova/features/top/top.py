@@ -197,17 +197,17 @@ def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
 def _read_first_counters(display: top_screen.Top,
                          source: top_source.HostReader,
                          delay: float) -> None:
-    """Read the bandwidth counters for the first time, and wait a short time.
+    """Read the counters for the first time, and wait a short time.
 
-    A bandwidth can be computed only from two readings of the counters.
+    A rate can be computed only from two readings of the counters.
 
     :param delay: seconds between two updates.
     """
+    counts_vcpus = display.update_measurements()
     if display.with_load:
-        display.update_measurements()
         time.sleep(top_source.LOAD_PERIOD)
-    elif source.reader.get_monitored_host().monitor.unit == 'counter_bytes':
-        source.reader.measure_group_bandwidth()
+    elif (counts_vcpus or source.reader.get_monitored_host().monitor.unit
+            == 'counter_bytes'):
         time.sleep(min(delay, 1.0))
 
 

@@ -36,7 +36,11 @@ nodes
     1 (null if unknown).
 guests
     ``name`` (libvirt's), ``server`` (Nova's, null if unknown), ``uuid`` and
-    ``domain_id`` (null if unknown), ``groups``, ``problem``, ``used``, and
+    ``domain_id`` (null if unknown), ``groups``, ``problem``, ``used``;
+    ``exits_per_second`` of its vCPUs to the hypervisor, and the percentages of
+    the time of its vCPUs in which the host polled for an idle one
+    (``halt_poll_percent``) and in which one waited for a CPU of the host
+    (``steal_percent``), each null if the host does not count it; and
     ``nodes`` with ``nodes``, ``asked`` and ``effective`` (null without a
     policy; both with ``min``, ``max``, ``hardlimit`` and ``priority``, the
     second also with ``bytes_per_second``, the cap), ``used``,
@@ -65,6 +69,7 @@ import wcwidth
 
 from ghsched_nova.features.load import top_load
 from ghsched_nova.features.top import top_source
+from ghsched_nova.features.top import vcpu_rates
 from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
@@ -146,6 +151,7 @@ def _json_guest(usage: view.GuestUsage,
         'uuid': guest.uuid or None,
         'domain_id': guest.domain_id, 'groups': list(usage.groups),
         'problem': guest.problem or None, 'used': _json_figure(usage.used),
+        **vars(snapshot.guest_rates.get(guest.uuid, _NO_RATES)),
         'nodes': [{
             **_json_row(row),
             **_json_short_time(snapshot.get_time_below_guarantee(
@@ -236,6 +242,7 @@ _CACHED_TITLE = 'L3 MB'
 #: Title of the column with the time in which guests got less than their
 #: guarantees.
 _SHORT_TIME_TITLE = 'SHORT %'
+_NO_RATES = vcpu_rates.VcpuRates()
 #: Minimum widths of the first columns, which keep them in place while rows are
 #: scrolled.
 _LEAST = (18, 4, 9, 5)
@@ -262,6 +269,7 @@ class _Entry(NamedTuple):
     :param load: table cells with CPU load and wait time.
     :param short: time of this month in which the guest got less than its
         guarantee; None if unknown.
+    :param guest_rates: rates of the vCPUs of a guest, in its first row.
     """
 
     name: str
@@ -272,6 +280,7 @@ class _Entry(NamedTuple):
     cached: int | None = None
     load: Sequence[str] = ('-', '-')
     short: service_level.ShortTime | None = None
+    guest_rates: vcpu_rates.VcpuRates = _NO_RATES
 
 
 @dataclass(frozen=True)
@@ -283,6 +292,7 @@ class Page:
     :param with_load: whether the table has columns for CPU load and wait time.
     :param shorted: whether the table has a column for the time in which
         guests got less than their guarantees.
+    :param vcpu_columns: fields of rates of vCPUs that have a column.
     """
 
     head: tuple[str, ...]
@@ -291,6 +301,7 @@ class Page:
     cached: bool = False
     with_load: bool = False
     shorted: bool = False
+    vcpu_columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.head) + 1 + len(self.entries)
@@ -320,6 +331,9 @@ class Page:
             columns.insert(_CACHED, _SHORT_TIME_TITLE)
             for row, entry in zip(cells, shown, strict=True):
                 row.insert(_CACHED, _format_time_below_guarantee(entry.short))
+        columns += [vcpu_rates.TITLES[name] for name in self.vcpu_columns]
+        for row, entry in zip(cells, shown, strict=True):
+            row += entry.guest_rates.format_cells(self.vcpu_columns)
         titles, *rows = align_table_columns(columns, cells, 2, _LEAST)
         lines = [*map(TableLine, (*self.head, titles))][first:end]
         return lines + [
@@ -355,18 +369,27 @@ def make_top_page(
         rows = top_load.format_node_load_rows(measured)
         lines += [*align_table_columns(top_load.NODE_TITLES, rows, 1), '']
     guests = [one for one in snapshot.guests if _matches(one, name_filter)]
-    entries = [
-        entry._replace(
-            load=top_load.format_guest_load_cells(
-                measured, usage.guest.uuid, entry.nodes),
-            short=snapshot.get_time_below_guarantee(
-                usage.guest.uuid, entry.nodes))
-        for usage in sort_guests(guests, order, reverse)
-        for entry in _make_guest_rows(usage)]
+    entries = [entry for usage in sort_guests(guests, order, reverse)
+               for entry in _make_guest_entries(snapshot, usage, measured)]
     entries += _make_group_rows(snapshot, name_filter)
     return Page(tuple(lines), tuple(entries),
                 {node.nodes: node.capacity for node in snapshot.nodes},
-                snapshot.cached, with_load, snapshot.short_times is not None)
+                snapshot.cached, with_load, snapshot.short_times is not None,
+                vcpu_rates.list_known_fields(snapshot.guest_rates.values()))
+
+
+def _make_guest_entries(
+        snapshot: top_source.TopSnapshot, usage: view.GuestUsage,
+        measured: load.HostLoad | None) -> list[_Entry]:
+    """Return table rows of a guest with all that was measured of it."""
+    uuid = usage.guest.uuid
+    first, *others = [
+        entry._replace(
+            load=top_load.format_guest_load_cells(measured, uuid, entry.nodes),
+            short=snapshot.get_time_below_guarantee(uuid, entry.nodes))
+        for entry in _make_guest_rows(usage)]
+    return [first._replace(guest_rates=snapshot.guest_rates.get(
+        uuid, _NO_RATES)), *others]
 
 
 def _matches(usage: view.GuestUsage, match: str) -> bool:

@@ -13,11 +13,13 @@
 """Screen of ghsched-top and the actions of its keys (pure)."""
 
 from collections.abc import Sequence
+import dataclasses
 import re
 import time
 
 from ghsched_nova.features.top import top_output
 from ghsched_nova.features.top import top_source
+from ghsched_nova.features.top import vcpu_rates
 from ghsched_placement.features.load import load
 
 #: Cursor home, and erase to the end of the line and of the screen: the screen
@@ -75,18 +77,23 @@ class Top:
         self._snapshot: top_source.TopSnapshot | None = None
         self._load: load.HostLoad | None = None
         self._when = 0.0
+        self._vcpus = vcpu_rates.VcpuMeter()
 
-    def update_measurements(self) -> None:
+    def update_measurements(self) -> bool:
         """Measure the host's bandwidth and load again, and keep the results.
 
+        :returns: whether the next measurement has rates of vCPUs.
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
-        self._snapshot = self._source.measure_bandwidth()
+        snapshot = self._source.measure_bandwidth()
+        guests = [usage.guest for usage in snapshot.guests]
+        counters = self._source.read_vcpu_counters()
+        self._snapshot = dataclasses.replace(
+            snapshot, guest_rates=self._vcpus.measure_rates(guests, counters))
         if self.with_load:
-            self._load = self._source.measure_load(
-                [usage.guest for usage in self._snapshot.guests],
-                self._snapshot)
+            self._load = self._source.measure_load(guests, snapshot)
         self._when = time.time()
+        return any(counters.values())
 
     def render_last_measurement(self) -> str:
         """Return the last measured bandwidth and load as text or JSON.

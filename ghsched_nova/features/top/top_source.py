@@ -27,6 +27,7 @@ from ghsched_nova.features.load import load_meter
 from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
 from ghsched_nova.features.top import guest_reader
+from ghsched_nova.features.top import vcpu_rates
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
@@ -51,10 +52,13 @@ class TopSnapshot(view.Snapshot):
         their bursts, by host NUMA node.
     :param short_times: time of this month in which servers got less than
         their guarantees; None if it was not read.
+    :param guest_rates: rates of the vCPUs of guests by UUID.
     """
 
     burst_shortage: Mapping[int, float] = field(default_factory=dict)
     short_times: ShortTimes | None = None
+    guest_rates: Mapping[str, vcpu_rates.VcpuRates] = field(
+        default_factory=dict)
 
     def get_time_below_guarantee(
             self, uuid: str, nodes: topology.Nodes,

@@ -190,6 +190,8 @@ NOT_SHARED = {
     'ghsched_nova.nova_seams.registry.SEAMS':
         'declared while modules are imported, each once',
     'ghsched_nova.features.top.top_screen.Top': 'a command of one thread',
+    'ghsched_nova.features.top.vcpu_rates.VcpuMeter': 'of the command'
+    ' ghsched-top, which has one thread',
     'ghsched_nova.monitor.effective_limits.LimitCache': _CALL,
     'ghsched_nova.resctrl.apply.Executor': _CALL,
     'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
