@@ -262,6 +262,24 @@ class FilesTest(base.TestCase):
             line, = channel.send.call_args.args
             self.assertEqual({'a': '0-2'}, json.loads(line)['classes'])
 
+    def test_slices_follow_a_class_where_they_were_made(self):
+        self.write('sys/fs/cgroup/cgroup.controllers', 'cpuset')
+        channel = mock.Mock()
+        self.enterContext(
+            mock.patch.object(GUEST, 'Channel', return_value=channel))
+        group = self.root / 'sys/fs/cgroup/ghsched-a.slice'
+        for cpus, there in (('0', False), ('0', True), ('1-2', True)):
+            channel.receive.return_value = {'policy': {
+                'classes': [{'name': 'a', 'vcpus': cpus}]}}
+            code, out = self.run_script('classes', 'set', 'a', cpus)
+            self.assertEqual(0, code, out)
+            self.assertEqual(there, group.exists())
+            self.run_script('slices', 'apply', '--classes', f'a:{cpus}')
+            if there:
+                self.assertIn(f'ghsched-a.slice: CPUs {cpus},', out)
+                self.assertEqual(f'{cpus}\n',
+                                 (group / 'cpuset.cpus').read_text())
+
     def test_status_has_the_limits_of_each_class(self):
         message = {'effective_by_class': {
             'latency': [{'mem_bw_min': 30, 'max_mib': None}, 7], 'odd': 3}}
