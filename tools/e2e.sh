@@ -25,6 +25,8 @@
 #                                        the second host with an older release
 #                                        of ghsched, a revision of git's
 #        tools/e2e.sh --bench [TEST...]  ghsched-bench on guests of the cloud
+#        tools/e2e.sh --systemd [TEST...]
+#                                        a guest with systemd and ghsched-guest
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -97,6 +99,21 @@ if [ "${1:-}" = --bench ]; then
         "$parts"/vnode/{debian.sh,root.sh,node-initrd-init})" \
         "$parts/bench/image.sh"
     bring_up
+    exec "$VENV/bin/python" "$tests" "${@:2}"
+fi
+if [ "${1:-}" = --systemd ]; then
+    tests=$GHSCHED_TOP/tools/cloud.d/e2e_systemd.py
+    check_names "$tests" "${@:2}"
+    need_root "$@"
+    install_packages "$GHSCHED_TOP/bindep.txt" demo guests
+    parts=$GHSCHED_TOP/tools/cloud.d
+    cached "$GHSCHED_HOME/cache/systemd-guest" \
+        'the image of a guest with systemd' \
+        "$(key_of "$parts"/systemd_guest/* "$GHSCHED_TOP"/etc/ghsched/guest/* \
+        "$parts"/vnode/{debian.sh,root.sh,node-initrd-init})" \
+        "$parts/systemd_guest/image.sh"
+    # Both vCPUs of a guest are on one NUMA node.
+    bring_up --hosts 2 --nodes 1,1
     exec "$VENV/bin/python" "$tests" "${@:2}"
 fi
 tests=$GHSCHED_TOP/tools/cloud.d/e2e.py

@@ -69,32 +69,38 @@ def make_flat(cloud: Any, name: str, physical: str, cidr: str,
 
 
 def connect_guests(settings: Settings, cloud: Any) -> str:
-    """A network that this machine and guests of the first host are on.
+    """A network that this machine and guests of all hosts are on.
 
-    Guests have macvtap devices of one end of a veth pair; the other end is
-    this machine's. Networks of a cloud go with it, the pair with
-    :func:`disconnect_guests`.
+    Guests have macvtap devices of one end of a veth pair for each host; the
+    other ends are in a bridge with this machine. Networks of a cloud go with
+    it, bridge and pairs with :func:`disconnect_guests`.
 
     :returns: the address of this machine.
     """
     cidr, address = _guests(settings)
-    ours, theirs = _pair(settings)
-    if not Path(f'/sys/class/net/{ours}').exists():
-        database.run(['ip', 'link', 'add', ours, 'type', 'veth', 'peer',
-                      'name', theirs])
-        database.run(['ip', 'address', 'add', address + '/24', 'dev', ours])
-    for end in (ours, theirs):
-        database.run(['ip', 'link', 'set', end, 'up'])
-    register_agent(settings, MACVTAP, settings.host.name, {GUESTS: theirs})
+    bridge = _bridge(settings)
+    if not Path(f'/sys/class/net/{bridge}').exists():
+        database.run(['ip', 'link', 'add', bridge, 'type', 'bridge'])
+        database.run(['ip', 'address', 'add', address + '/24', 'dev', bridge])
+    for one in settings.each_host:
+        ours, theirs = _pair(one)
+        if not Path(f'/sys/class/net/{ours}').exists():
+            database.run(['ip', 'link', 'add', ours, 'type', 'veth', 'peer',
+                          'name', theirs])
+            database.run(['ip', 'link', 'set', ours, 'master', bridge])
+        for end in (bridge, ours, theirs):
+            database.run(['ip', 'link', 'set', end, 'up'])
+        register_agent(settings, MACVTAP, one.host.name, {GUESTS: theirs})
     make_flat(cloud, GUESTS, GUESTS, cidr, gateway=address)
     return address
 
 
 def disconnect_guests(settings: Settings) -> None:
-    """Take the pair away, if it is there."""
-    ours, _theirs = _pair(settings)
-    if Path(f'/sys/class/net/{ours}').exists():
-        database.run(['ip', 'link', 'delete', ours])
+    """Take the bridge and the pairs away, if they are there."""
+    for link in (_bridge(settings),
+                 *(_pair(one)[0] for one in settings.each_host)):
+        if Path(f'/sys/class/net/{link}').exists():
+            database.run(['ip', 'link', 'delete', link])
 
 
 def _guests(settings: Settings) -> tuple[str, str]:
@@ -103,5 +109,10 @@ def _guests(settings: Settings) -> tuple[str, str]:
     return f'{start}.0/24', f'{start}.1'
 
 
+def _bridge(settings: Settings) -> str:
+    return f'ghs{settings.port_base}'
+
+
 def _pair(settings: Settings) -> tuple[str, str]:
-    return f'ghs{settings.port_base}a', f'ghs{settings.port_base}b'
+    name = f'{_bridge(settings)}n{settings.host.number}'
+    return f'{name}a', f'{name}b'
