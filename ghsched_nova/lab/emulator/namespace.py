@@ -43,6 +43,9 @@ PRIVATE = {
     '/var/cache/libvirt': 'var/cache/libvirt',
     '/var/log/libvirt': 'log/libvirt',
     '/run/libvirt': 'run/libvirt',
+    # libvirtd locks the devices of open channels there, by names that guests
+    # of two hosts share.
+    '/run/lock': 'run/lock',
 }
 
 _LIBVIRTD_CONF = """\
