@@ -56,7 +56,8 @@ def prepare(lab: Lab) -> None:
     lab.flavor(FLAVORS[1], hw__numa_nodes=1, ghsched__mem_bw_min=60)
     lab.flavor(FLAVORS[2], vcpus=2, ram=256, hw__numa_nodes=2,
                ghsched__mem_bw_min__at__0=10, ghsched__mem_bw_min__at__1=20)
-    lab.flavor(FLAVORS[3], vcpus=2, ram=256, hw__numa_nodes=1,
+    # On two processors, a node of a simulated host has one CPU.
+    lab.flavor(FLAVORS[3], vcpus=2, ram=256, hw__numa_nodes=2,
                ghsched__guest_channel='write',
                ghsched__vcpu_classes='latency:0',
                ghsched__mem_bw_min__at__latency=20, ghsched__mem_bw_min=10)
