@@ -75,6 +75,10 @@ class Channel:
             return lines.choose_reason(self.informed, state)
         return self.sending[1] if self.sending else first
 
+    def forget_state(self) -> None:
+        """Inform the guest next as one that was never informed."""
+        self.informed = self.sending = None
+
     def log_problems(self, uuid: str) -> None:
         """Log once an hour that a guest writes what it should not."""
         stream = self.stream

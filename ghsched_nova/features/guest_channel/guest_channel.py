@@ -103,6 +103,10 @@ class GuestChannels(compute_hooks.ComputePart):
                         has_arrived: bool = False) -> None:
         """Inform a guest that starts, has arrived or was changed."""
         if lines.PORT in running.xml:
+            channel = self._channels.get(running.domain.uuid)
+            if has_arrived and channel is not None:
+                # A report found the guest here before its move was over.
+                channel.forget_state()
             self._inform_at_once(
                 [running], lines.MOVED if has_arrived else lines.STARTED)
 

@@ -165,6 +165,16 @@ class GuestChannelsTest(ChannelTestCase):
         self.assertEqual([True, True, False], [
             one.is_aborted for one in self.connection.streams])
 
+    def test_guest_that_a_report_finds_before_its_move_ends_hears_of_it(self):
+        self.observe(make_running(mem_bw_min=30))
+        self.assertEqual([lines.REPEATED], self.read_reasons())
+        self.part.reconcile_guest(make_running(mem_bw_min=30), True)
+        self.assertEqual([(lines.MOVED, '')], [
+            (line['reason'], line['why']) for line in self.read_lines()])
+        self.observe(make_running(mem_bw_min=30))
+        self.assertEqual([], self.read_reasons())
+        self.assertEqual(1, len(self.connection.streams))
+
     def test_news_of_a_stream_that_ended_is_in_the_next(self):
         self.part.reconcile_guest(make_running(mem_bw_min=30))
         self.connection.streams[0].room = 0
