@@ -133,9 +133,8 @@ class FilledHost:
         guest, needed = need.guest.needs, self.find_needed_nodes(need)
         nodes = tuple(node.number for node in guess_host_nodes(
             [node for node in self.list_free_nodes()
-             if not all(self.find_shortages(node.number, part,
-                                            need.guest.page_size)
-                        for part in guest)], guest))
+             if any(self.has_room(node.number, part, need.guest.page_size)
+                    for part in guest)], guest))
         if len(needed.intersection(nodes)) >= min(len(needed), len(guest)):
             return nodes
         return tuple(sorted(sorted(
