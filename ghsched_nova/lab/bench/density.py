@@ -105,6 +105,16 @@ def judge(points: Sequence[Point], limit: float) -> Density:
                      for point in ordered))
 
 
+def halve_gap(judged: Density) -> int | None:
+    """Return the N halfway between the last that passes and the first that
+    fails; None if there is none.
+    """
+    if judged.first_failing is None:
+        return None
+    halfway = (judged.last_passing + judged.first_failing) // 2
+    return halfway if halfway > judged.last_passing else None
+
+
 def noise(point: Point) -> float:
     """Return the spread of the runs at one N: (max - min) / median."""
     return (max(point.p99) - min(point.p99)) / point.median
@@ -139,7 +149,7 @@ class Climb(Generic[_Taken]):
 def climb(steps: Sequence[int], grow: Callable[[int], None],
           take: Callable[[int], _Taken],
           latencies: Callable[[_Taken], tuple[float, ...]], limit: float,
-          go_on: bool = False) -> Climb[_Taken]:
+          go_on: bool = False, refine: bool = False) -> Climb[_Taken]:
     """Increase N up to the first that fails, or to the largest that has room.
 
     :param steps: ascending, from 1 on; see :func:`counts`.
@@ -147,10 +157,17 @@ def climb(steps: Sequence[int], grow: Callable[[int], None],
     :param take: the samples at this N.
     :param latencies: of samples.
     :param go_on: beyond the first N that fails.
+    :param refine: then measure the N between, until the first that fails is
+        the one after the last that passes.
     :raises BenchError: as :func:`judge`, and without a single instance.
     """
     taken: dict[int, _Taken] = {}
     judged: Density | None = None
+
+    def measure(count: int) -> Density:
+        taken[count] = take(count)
+        return judge([Point(n, latencies(one))
+                      for n, one in taken.items()], limit)
     for count in steps:
         try:
             grow(count)
@@ -159,11 +176,11 @@ def climb(steps: Sequence[int], grow: Callable[[int], None],
                 raise errors.BenchError(
                     f'there is no place for one: {full}') from None
             return Climb(taken, judged, str(full))
-        taken[count] = take(count)
-        judged = judge([Point(n, latencies(one))
-                        for n, one in taken.items()], limit)
+        judged = measure(count)
         if judged.first_failing and not go_on:
             break
     if judged is None:
         raise errors.BenchError('a density needs the latency at N = 1')
-    return Climb(taken, judged)
+    while refine and (halfway := halve_gap(judged)):
+        judged = measure(halfway)
+    return Climb(dict(sorted(taken.items())), judged)

@@ -106,3 +106,26 @@ class ClimbTest(base.TestCase):
     def test_without_room_for_one_there_is_no_density(self):
         error = self.assertRaises(errors.BenchError, self.climb, [1.0], 1, 0)
         self.assertIn('no valid host', str(error))
+
+    @given(st.lists(P99, min_size=2, max_size=40), st.integers(1, 9))
+    def test_refined_ramp_ends_next_to_the_density(self, latency, step):
+        found = density.climb(
+            density.counts(len(latency), step), lambda _count: None,
+            lambda n: latency[n - 1], lambda taken: (taken,), 1.1,
+            refine=True)
+        self.assertEqual(sorted(found.taken), list(found.taken))
+        judged = found.judged
+        if judged.first_failing is None:
+            self.assertEqual(list(density.counts(len(latency), step)),
+                             list(found.taken))
+        else:
+            self.assertEqual(judged.last_passing + 1, judged.first_failing)
+
+    def test_refined_ramp_of_a_rising_latency_halves_the_gap(self):
+        found = density.climb(
+            density.counts(40, 10), lambda _count: None,
+            lambda n: 1.0 if n < 28 else 2.0, lambda taken: (taken,), 1.1,
+            refine=True)
+        self.assertEqual([1, 10, 20, 25, 27, 28, 30], list(found.taken))
+        self.assertEqual((27, 28), (found.judged.last_passing,
+                                    found.judged.first_failing))
