@@ -68,6 +68,34 @@ class _Seat:
             raise errors.BenchError(problem)
 
 
+@contextlib.contextmanager
+def hide_addresses(addresses: Sequence[str]) -> Iterator[None]:
+    """Keep addresses of guests out of what a report says."""
+    try:
+        yield
+    except errors.BenchError as error:
+        text = str(error)
+        for address in sorted(addresses, key=len, reverse=True):
+            text = text.replace(address, '(a guest)')
+        raise errors.BenchError(text) from None
+
+
+def wait_for_ssh(bench: Bench, address: str) -> clients.Client:
+    """Wait until a guest answers by ssh, and return how to reach it."""
+    values = bench.values
+    client = clients.Client(
+        f'{values.text("ssh-user")}@{address}',
+        (*shlex.split(values.text('ssh-options')), *_NEW_HOST))
+    _wait(bench, lambda: not bench.machine.run(
+        client.argv(['true'], 20), 60).status, 'ssh of a guest')
+    return client
+
+
+def _wait(bench: Bench, condition: Callable[[], bool], what: str) -> None:
+    machine.wait_until(condition, bench.values.number('boot-timeout'),
+                       f'{what} does not answer', _LOOK)
+
+
 class _Flavor:
     """The guests of one flavor; they go when it is closed."""
 
@@ -79,7 +107,7 @@ class _Flavor:
         self._stack = stack
         self._load = _load(bench.values)
         self._seats: list[_Seat] = []
-        self._addresses: list[str] = []
+        self.addresses: list[str] = []
         self.series: list[Series] = []
 
     def grow(self, count: int) -> None:
@@ -94,7 +122,7 @@ class _Flavor:
             self._seats.append(seat)
             if self._load is None:
                 server = self._server(seat, len(self._seats))
-                self._wait(functools.partial(
+                _wait(self._bench, functools.partial(
                     _answers, self._bench, seat, server), 'redis in a guest')
                 redis_density.fill(self._bench, server)
 
@@ -108,17 +136,6 @@ class _Flavor:
             found = self._served(count)
         self.series += _bandwidth(self._cloud, self._seats, count)
         return found
-
-    @contextlib.contextmanager
-    def without_addresses(self) -> Iterator[None]:
-        """Keep addresses of guests out of what a report says."""
-        try:
-            yield
-        except errors.BenchError as error:
-            text = str(error)
-            for address in sorted(self._addresses, key=len, reverse=True):
-                text = text.replace(address, '(a guest)')
-            raise errors.BenchError(text) from None
 
     def _served(self, count: int) -> list[rounds.Figures]:
         runs = redis_density.at(self._bench, self._servers())
@@ -155,22 +172,13 @@ class _Flavor:
         guest = self._cloud.boot(flavor,
                                  rounds.CONSOLE + script if console else '')
         self._stack.callback(self._cloud.delete, guest)
-        self._addresses.append(guest.address)
+        self.addresses.append(guest.address)
         if console:
             return _Seat(guest, lambda: str(self._cloud.console(guest)))
-        client = clients.Client(
-            f'{values.text("ssh-user")}@{guest.address}',
-            (*shlex.split(values.text('ssh-options')), *_NEW_HOST))
-        self._wait(lambda: not self._bench.machine.run(
-            client.argv(['true'], 20), 60).status, 'ssh of a guest')
+        client = wait_for_ssh(self._bench, guest.address)
         _running, log = self._bench.start(
             client.argv(['sh', '-c', script], None))
         return _Seat(guest, lambda: log.read_text(errors='replace'))
-
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        machine.wait_until(
-            condition, self._bench.values.number('boot-timeout'),
-            f'{what} does not answer', _LOOK)
 
 
 def _answers(bench: Bench, seat: _Seat, server: redis_servers.Server
@@ -216,23 +224,25 @@ def _load(values: Values) -> rounds.Load | None:
                          values.text('stressor'))
 
 
-def _redis(values: Values) -> tuple[str, ...]:
-    return ('redis-server', '--port', str(values.integer('port')),
-            '--protected-mode', 'no', *redis_servers.NO_DISK)
+def redis_command(port: int) -> tuple[str, ...]:
+    """Return the command line of a server in a guest."""
+    return ('redis-server', '--port', str(port), '--protected-mode', 'no',
+            *redis_servers.NO_DISK)
 
 
 def _script(values: Values) -> str:
     load_of = _load(values)
     argv = rounds.contained(
         values.text('container'), values.text('image-of-container'),
-        load_of.argv if load_of else _redis(values))
+        load_of.argv if load_of else redis_command(values.integer('port')))
     return rounds.repeated(argv) if load_of else rounds.served(argv)
 
 
 # -- a run --------------------------------------------------------------------
 
 
-def _connect(values: Values) -> Any:
+def connect_cloud(values: Values) -> Any:
+    """Return the cloud that parameters name."""
     # openstacksdk is no need of the other scenarios.
     module = importlib.import_module('ghsched_nova.lab.bench.cloud')
     return module.connect(values.text('os-cloud'), module.Order(
@@ -245,13 +255,13 @@ def _connect(values: Values) -> Any:
 
 def _run(bench: Bench) -> Measured:
     values = bench.values
-    cloud = _connect(values)
+    cloud = connect_cloud(values)
     series = list(_host_host(bench))
     findings, skipped = [], []
     for flavor in values.text('flavors').split(','):
         with contextlib.ExitStack() as stack:
             part = _Flavor(bench, cloud, flavor, stack)
-            with part.without_addresses():
+            with hide_addresses(part.addresses):
                 found = _climb(bench, part)
                 skipped += _guest_guest(bench, part, flavor)
             findings += _findings(flavor, found, values.number('limit'))
@@ -284,7 +294,7 @@ def _host_host(bench: Bench) -> Iterator[Series]:
                                   values.integer('port'))
     with contextlib.ExitStack() as stack:
         running, _log = bench.start(host.argv(
-            [*_redis(values), '--bind', server.address], None))
+            [*redis_command(server.port), '--bind', server.address], None))
         stack.callback(running.stop)
         machine.wait_until(lambda: redis_servers.pings(bench, server), 60,
                            'redis on the host does not answer')
@@ -371,22 +381,32 @@ def _findings(flavor: str,
 
 
 def _needs(values: Values) -> tuple[Need, ...]:
-    found = [_library('openstack', 'openstacksdk'),
-             _library('osc_lib', 'osc-lib'), *(
-                 needs.given(name, values.text(name), why) for name, why in (
-                     ('flavors', 'which flavors to measure'),
-                     ('image', 'what guests boot'),
-                     ('network', 'where guests are reached')))]
+    found = [*cloud_needs(values), needs.given(
+        'flavors', values.text('flavors'), 'which flavors to measure')]
     if values.text('access') == 'ssh':
         found.append(needs.program('ssh'))
     if values.text('workload') == 'redis':
-        found += [*needs.programs('redis-benchmark', 'redis-cli'),
-                  *redis_density.client_needs(values)]
+        found += redis_needs(values)
         if values.text('host'):
             found.append(needs.given('host-address',
                                      values.text('host-address'),
                                      'where redis on the host is reached'))
     return tuple(found)
+
+
+def cloud_needs(values: Values) -> list[Need]:
+    """Return the needs of guests in a cloud."""
+    return [_library('openstack', 'openstacksdk'),
+            _library('osc_lib', 'osc-lib'), *(
+                needs.given(name, values.text(name), why) for name, why in (
+                    ('image', 'what guests boot'),
+                    ('network', 'where guests are reached')))]
+
+
+def redis_needs(values: Values) -> list[Need]:
+    """Return the needs of clients of redis."""
+    return [*needs.programs('redis-benchmark', 'redis-cli'),
+            *redis_density.client_needs(values)]
 
 
 def _library(module: str, package: str) -> Need:
@@ -395,14 +415,26 @@ def _library(module: str, package: str) -> Need:
         f'{package} is not installed (pip install ghsched[osc])'))
 
 
+#: Parameters of guests in a cloud.
+GUESTS = (
+    Parameter('image', '', 'of the guests'),
+    Parameter('network', '', 'of the guests'),
+    Parameter('ssh-user', 'root', 'of guests'),
+    Parameter('key', '', 'pair of Nova for ssh'),
+    Parameter('security-group', '', 'of the guests'),
+    Parameter('availability-zone', '', 'of the guests; zone:host for an '
+                                       'admin', private=True),
+    Parameter('boot-timeout', 600.0, 'of a guest in seconds', minimum=1),
+    Parameter('os-cloud', '', 'of clouds.yaml; that of the environment if '
+                              'not given', private=True))
+
 SCENARIO = Scenario(
     name='cloud',
     title='guests of flavors on a running cloud, until the observed one has '
           'a latency above the limit',
     parameters=(
         Parameter('flavors', '', 'to measure, e.g. small,large'),
-        Parameter('image', '', 'of the guests'),
-        Parameter('network', '', 'of the guests'),
+        *GUESTS,
         Parameter('workload', 'redis', 'in the guests',
                   ('redis', 'stress', 'fio')),
         Parameter('up-to', 8, 'guests at most', minimum=1),
@@ -417,20 +449,12 @@ SCENARIO = Scenario(
                   ('none', 'docker', 'podman')),
         Parameter('image-of-container', 'redis', 'of that container'),
         Parameter('access', 'console', 'to guests', ('console', 'ssh')),
-        Parameter('ssh-user', 'root', 'of guests'),
-        Parameter('key', '', 'pair of Nova for ssh'),
-        Parameter('security-group', '', 'of the guests'),
-        Parameter('availability-zone', '', 'of the guests; zone:host for an '
-                                           'admin', private=True),
-        Parameter('boot-timeout', 600.0, 'of a guest in seconds', minimum=1),
         Parameter('client-flavor', '', 'of a guest that is a client of '
                                        'redis, for guest-guest'),
         Parameter('host', '', 'with a redis-server, for host-host, e.g. '
                               'ssh:one', private=True),
         Parameter('host-address', '', 'of that server', private=True),
         Parameter('port', 6379, 'of redis', minimum=1),
-        Parameter('os-cloud', '', 'of clouds.yaml; that of the environment '
-                                  'if not given', private=True),
         *redis_density.LOAD),
     tools=lambda values: (('redis-benchmark',)
                           if values.text('workload') == 'redis' else ()),

@@ -135,8 +135,7 @@ def _run(bench: Bench) -> Measured:
         density.counts(values.integer('up-to'), values.integer('step')),
         grow, lambda _count: at(bench, servers), latencies,
         values.number('limit'), values.flag('go-on'))
-    return Measured(series_of(bench, found.taken),
-                    _findings(found.taken, found.judged, values))
+    return Measured(series_of(bench, found.taken), findings(found, values))
 
 
 def fill(bench: Bench, server: redis_servers.Server) -> None:
@@ -232,13 +231,14 @@ def series_of(bench: Bench, ramp: dict[int, list[Run]]
     return tuple(found)
 
 
-def _findings(ramp: dict[int, list[Run]], judged: density.Density,
-              values: Values) -> tuple[Finding, ...]:
-    limit = values.number('limit')
-    alone = density.Point(1, latencies(ramp[1]))
+def findings(climbed: density.Climb[list[Run]], values: Values
+             ) -> tuple[Finding, ...]:
+    """Return the density, its rule, and the latency at each N."""
+    limit, judged = values.number('limit'), climbed.judged
+    alone = density.Point(1, latencies(climbed.taken[1]))
     noise = density.noise(alone)
     found = [
-        Finding('density', judged.text, judged.last_passing, 'instances'),
+        Finding('density', climbed.text, judged.last_passing, 'instances'),
         Finding('rule', f'passes: median p99 below {limit:g} x '
                         f'{judged.baseline:.3f} ms, the value at N = 1',
                 judged.baseline * limit, 'ms')]

@@ -134,9 +134,9 @@ class RedisDensityTest(base.TestCase):
                 for value in p99]
         given_values = values('redis-density')
         ramp = {1: runs}
-        return [one.text for one in redis_density._findings(
-            ramp, density.judge(
-                [density.Point(1, redis_density.latencies(runs))], 1.1),
+        return [one.text for one in redis_density.findings(
+            density.Climb(ramp, density.judge(
+                [density.Point(1, redis_density.latencies(runs))], 1.1)),
             given_values) if one.name == 'noise']
 
     def test_runs_that_differ_by_more_than_the_limit(self):
