@@ -12,7 +12,8 @@
 
 """``ghsched-bench``: measure a machine, and compare two measurements.
 
-It needs neither Nova nor any service, but for the scenario "cloud".
+It needs neither Nova nor any service, but for the scenarios "cloud" and
+"gh-density".
 """
 
 import argparse
@@ -62,7 +63,9 @@ def make_parser() -> argparse.ArgumentParser:
     listed.set_defaults(run=_list)
     _add_run(commands.add_parser('run', help='run a scenario'))
     # It is of a cloud and not of this machine, so it has a word of its own.
-    _add_scenario(commands, scenario_list.named('cloud'))
+    cloud = _add_scenario(commands, scenario_list.named('cloud'))
+    _add_scenario(cloud.add_subparsers(dest='scenario', metavar='SCENARIO'),
+                  scenario_list.named('gh-density'))
     _add_machine(commands.add_parser(
         'machine', help='measure all that this machine can show of the '
                         'bandwidth keys, and sign it'))
@@ -84,15 +87,17 @@ def _add_run(run_parser: argparse.ArgumentParser) -> None:
         _add_scenario(names, scenario)
 
 
-def _add_scenario(names: Any, scenario: Scenario) -> None:
-    sub = names.add_parser(scenario.name, help=scenario.title,
-                           description=scenario.title.capitalize() + '.')
+def _add_scenario(names: Any, scenario: Scenario) -> argparse.ArgumentParser:
+    sub: argparse.ArgumentParser = names.add_parser(
+        scenario.name, help=scenario.title,
+        description=scenario.title.capitalize() + '.')
     for parameter in scenario.parameters:
         _add_parameter(sub, parameter)
     sub.add_argument('-o', '--output', type=Path, metavar='FILE',
                      help='write the result to FILE as JSON, as the other '
                           'commands read it')
     sub.set_defaults(run=_run, record=scenario)
+    return sub
 
 
 def _add_parameter(sub: argparse.ArgumentParser, parameter: Parameter

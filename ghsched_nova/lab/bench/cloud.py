@@ -17,6 +17,9 @@ What a cloud refuses for want of room ends a ramp; all else ends the run.
 
 import base64
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
 from dataclasses import dataclass
 import os
 from typing import Any
@@ -127,6 +130,27 @@ class Cloud:
             raise errors.BenchError(f'the cloud: {error}') from None
         return BootedServer(server.id, address(server.addresses or {}),
                             str(server.host_id))
+
+    @contextlib.contextmanager
+    def flavor(self, name: str, vcpus: int, memory: int, disk: int,
+               extra_specs: Mapping[str, str]) -> Iterator[str]:
+        """Within this context, the cloud has a flavor; yield its name.
+
+        :param memory: MiB.
+        :param disk: GiB.
+        """
+        compute = self._connection.compute
+        name = f'ghsched-bench-{os.getpid()}-{name}'
+        made = _asked(lambda: compute.create_flavor(
+            name=name, vcpus=vcpus, ram=memory, disk=disk,
+            is_public=False))
+        try:
+            if extra_specs:
+                _asked(lambda: compute.create_flavor_extra_specs(
+                    made, dict(extra_specs)))
+            yield name
+        finally:
+            _asked(lambda: compute.delete_flavor(made))
 
     def console(self, guest: BootedServer) -> str:
         """Return the end of what a guest wrote to its serial console."""

@@ -78,7 +78,7 @@ def _body(result: Result, pictures: str | None) -> list[Block]:
                                   for part, reason in measured.skipped)))
     if pictures:
         blocks += _pictures(result, pictures)
-    blocks += paths(measured.series)
+    blocks += paths(measured.series) + arms(measured.series)
     if measured.series:
         blocks += [Heading('Distributions', 3), _explained(measured.series),
                    _distributions(measured.series)]
@@ -107,6 +107,28 @@ def paths(series: Sequence[Series]) -> list[Block]:
     return [Heading('From client to server', 3), Table(
         ('Path', 'Flavor', 'Metric', 'Unit', 'Median', 'Of host-host'),
         tuple(rows))] if rows else []
+
+
+def arms(series: Sequence[Series]) -> list[Block]:
+    """Return the median p99 latency by N and arm (pure).
+
+    :returns: nothing unless series have the condition "arm". The ratios are
+        to the latency of that arm at N = 1.
+    """
+    medians: dict[tuple[str, int], float] = {}
+    for one in series:
+        of = dict(one.conditions)
+        if one.metric == 'p99 latency' and 'arm' in of:
+            medians[of['arm'], int(of['N'])] = stats.quantile(
+                one.samples, 0.5)
+    names = list(dict.fromkeys(arm for arm, _n in medians))
+    rows = tuple((str(n), *(
+        f'{figure(medians[arm, n])} '
+        f'({medians[arm, n] / medians[arm, 1]:.2f})'
+        if (arm, n) in medians else '' for arm in names))
+        for n in sorted({n for _arm, n in medians}))
+    return [Heading('p99 latency in ms, and over that at N = 1', 3),
+            Table(('N', *names), rows)] if rows else []
 
 
 def _pictures(result: Result, name: str) -> list[Picture]:

@@ -16,6 +16,7 @@ from ghsched_nova.lab.bench import errors
 from ghsched_nova.lab.bench.scenario import Scenario
 from ghsched_nova.lab.bench.scenarios import bandwidth_keys
 from ghsched_nova.lab.bench.scenarios import cloud
+from ghsched_nova.lab.bench.scenarios import gh_density
 from ghsched_nova.lab.bench.scenarios import loaded_latency
 from ghsched_nova.lab.bench.scenarios import mixed_load
 from ghsched_nova.lab.bench.scenarios import numa_icon
@@ -27,7 +28,7 @@ from ghsched_nova.lab.bench.scenarios import virt_overhead
 ALL = (redis_density.SCENARIO, mixed_load.SCENARIO, rt_latency.SCENARIO,
        virt_overhead.SCENARIO, numa_locality.SCENARIO,
        loaded_latency.SCENARIO, bandwidth_keys.SCENARIO,
-       numa_icon.SCENARIO, cloud.SCENARIO)
+       numa_icon.SCENARIO, cloud.SCENARIO, gh_density.SCENARIO)
 
 
 def named(name: str) -> Scenario:

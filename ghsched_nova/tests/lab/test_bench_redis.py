@@ -15,20 +15,30 @@
 The figures mean nothing; that they are taken, checked and reported does.
 """
 
+import contextlib
+import dataclasses
 import os
 from pathlib import Path
 import random
 import re
+import signal
 import socket
 import subprocess
+from unittest import mock
 
 import fixtures
 
+from ghsched_nova.lab.bench import container_plan
+from ghsched_nova.lab.bench import guest_containers
 from ghsched_nova.lab.bench import machine
 from ghsched_nova.lab.bench import record
+from ghsched_nova.lab.bench import report
 from ghsched_nova.lab.bench import run
 from ghsched_nova.lab.bench import scenario_list
+from ghsched_nova.lab.bench.scenarios import cloud
+from ghsched_nova.lab.bench.scenarios import gh_density
 from ghsched_nova.lab.emulator import machines
+from ghsched_nova.tests.fixtures.guests import Guests
 from ghsched_nova.tests.fixtures import mount
 from ghsched_placement.tests import base
 
@@ -229,6 +239,149 @@ class RedisDensityTest(BenchTestCase):
                          dict(found.parameters)['clients'])
         machine.wait_until(lambda: not self.ours(), 20,
                            'a load generator over ssh lives on')
+
+
+class PlainGuests(Guests):
+    """Guests whose commands over ssh run here; flavors are kept.
+
+    :param pids: file with the processes that end with a guest.
+    """
+
+    def __init__(self, directory, room, pids):
+        super().__init__(directory, room)
+        self.pids = pids
+        self.flavors = {}
+
+    def delete(self, guest):
+        super().delete(guest)
+        self.end(self.pids)
+
+    @staticmethod
+    def end(pids):
+        for pid in map(int, pids.read_text().split()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        pids.write_text('')
+
+    @contextlib.contextmanager
+    def flavor(self, name, vcpus, memory, disk, extra_specs):
+        self.flavors[name] = dict(extra_specs)
+        yield name
+
+
+class GhDensityTest(BenchTestCase):
+    """Containers that are processes here, in guests that are none."""
+
+    #: Runs the command, and drops the options and the target.
+    SSH = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
+    #: Notes its process, to be ended after the test.
+    SERVER = '#!/bin/sh\necho $$ >>%s\nexec %s "$@"\n'
+
+    def setUp(self):
+        super().setUp()
+        if not {0, 1} <= os.sched_getaffinity(0):
+            self.skipTest('needs the CPUs 0 and 1')
+        self.work = Path(self.useFixture(fixtures.TempDir()).path)
+        self.port = free_ports(3)
+        self.pids = self.work / 'pids'
+        self.pids.touch()
+        self.add_program('ssh', self.SSH)
+        path = f'{self.work}/bin:{os.environ["PATH"]}'
+        self.useFixture(fixtures.EnvironmentVariable('PATH', path))
+        self.useFixture(fixtures.EnvironmentVariable('SSH_CONNECTION'))
+
+    def add_program(self, name, text):
+        path = self.work / 'bin' / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def measure(self, server, **given):
+        real = machine.Machine().which(server)
+        if not real:
+            self.skipTest(f'{server} is not installed')
+        self.add_program(server, self.SERVER % (self.pids, real))
+        guests = PlainGuests(self.work, 2, self.pids)
+        with mock.patch.object(cloud, 'connect_cloud', return_value=guests):
+            found = self.result(
+                'gh-density', image='i', network='n', vcpus=2, memory=512,
+                nodes=2, cpu_policy='shared', container='taskset',
+                port=self.port, requests=2000, threads=2, connections=4,
+                runs=2, warm_up=0, step=1, go_on=True, keyspace=1000, **given)
+        self.assertEqual({}, guests.running)
+        return found, guests.flavors
+
+    def findings(self, found):
+        return {one.name: one.text for one in found.measured.findings}
+
+    def test_two_arms_with_redis(self):
+        found, flavors = self.measure('redis-server', arms='bind,classes',
+                                      up_to=2)
+        self.assertEqual(
+            ['bind-1', 'bind-2', 'classes-1', 'classes-2'], list(flavors))
+        self.assertEqual('observed:0',
+                         flavors['classes-1']['ghsched:vcpu_classes'])
+        self.assertEqual({(arm, n) for arm in ('bind', 'classes')
+                          for n in ('1', '2')},
+                         set(self.samples(found, 'p99 latency')))
+        texts = self.findings(found)
+        self.assertEqual(
+            'processes with taskset (no engine of containers, no control '
+            'groups) with redis-server', texts['classes: containers'])
+        self.assertIn('classes over bind', texts)
+        self.assertNotIn('bind: not as planned', texts)
+        self.assertIn('rows', repr(report.arms(found.measured.series)[1]))
+
+    def test_stand_in_where_guests_have_no_redis(self):
+        facts = guest_containers.parse_facts
+        with mock.patch.object(
+                guest_containers, 'parse_facts',
+                lambda text: dataclasses.replace(facts(text),
+                                                 server='python3')):
+            found, _flavors = self.measure('python3', arms='none', up_to=1)
+        self.assertIn('with a stand-in for redis',
+                      self.findings(found)['none: containers'])
+        self.assertEqual([2000.0] * 2, list(self.samples(
+            found, 'requests served')[('none', '1')]))
+
+    def test_container_has_a_network_device_of_its_own(self):
+        if os.geteuid() or not machine.Machine().which('ip'):
+            self.skipTest('needs root and ip')
+        ours, theirs = (f'ghb{self.port}{end}' for end in 'ab')
+        first = f'198.19.{self.port % 250}'
+        run_ip = machine.Machine().check
+        run_ip(['ip', 'link', 'add', ours, 'type', 'veth', 'peer', theirs])
+        self.addCleanup(machine.Machine().run, ['ip', 'link', 'del', ours])
+        run_ip(['ip', 'address', 'add', f'{first}.1/24', 'dev', ours])
+        run_ip(['ip', 'link', 'set', ours, 'up'])
+        real = machine.Machine().which('python3')
+        self.add_program('python3', self.SERVER % (self.pids, real))
+        facts = guest_containers.parse_facts(
+            'ghsched-bench cpus 0-1\nghsched-bench server python3\n')
+        order = guest_containers.Start(
+            container_plan.Container(7, 0, 0, 0, 1, shared=False), 'taskset',
+            '', '', (1,), '', theirs, f'{first}.7/24',
+            guest_containers.server_command('taskset', facts, self.port, ()))
+        said = machine.Machine().check(
+            ['sh', '-c', guest_containers.start_script(
+                order, gh_density._STANDIN.read_text())])
+        self.addCleanup(PlainGuests.end, self.pids)
+        self.assertEqual([], list(guest_containers.find_deviations(
+            order, guest_containers.parse_started(said))))
+        self.assertNotIn(theirs, os.listdir('/sys/class/net'))
+        machine.wait_until(lambda: machine.Machine().run(
+            ['redis-cli', '-h', f'{first}.7', '-p', str(self.port), 'PING']
+        ).stdout.strip() == 'PONG', 20, 'no answer through the device')
+
+    def test_guests_without_room_are_reported(self):
+        guests = PlainGuests(self.work, 1, self.pids)
+        with mock.patch.object(cloud, 'connect_cloud', return_value=guests):
+            found = self.result('gh-density', image='i', network='n',
+                                container='taskset', arms='none,keys')
+        self.assertEqual(
+            [(arm, 'no room for its guests: No valid host was found.')
+             for arm in ('none', 'keys')], list(found.measured.skipped))
+        self.assertEqual({}, guests.running)
 
 
 class OtherScenariosTest(BenchTestCase):
