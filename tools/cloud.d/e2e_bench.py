@@ -21,11 +21,13 @@ from collections.abc import Iterator
 import contextlib
 import json
 import os
+from pathlib import Path
 import subprocess
 import sys
 from typing import Any
 
 from aio import catalog
+from aio import database
 from aio.lab import Lab
 from aio import network
 from aio.settings import CloudError
@@ -43,6 +45,8 @@ _COMMAND_LINE = ('console=ttyS0 quiet nokaslr mitigations=off tsc=unstable '
 _FLAVORS = ('bench-plain', 'bench-bound')
 #: Guests of each flavor at most.
 _UP_TO = 2
+#: Containers in two guests at most.
+_CONTAINERS = 3
 #: Seconds for a guest to boot and to start a container, on a busy machine.
 _BOOT = 600
 #: The guest's user data is on a config drive, as there is no metadata
@@ -67,10 +71,10 @@ class Bench(Room):
         """Density, bandwidth of nodes and three ways, by guests of Nova."""
         with self._network() as address:
             report = self._bench(
-                'redis', '--flavors', ','.join(_FLAVORS), '--requests',
-                '4000', '--connections', '4', '--threads', '1', '--runs',
-                '5', '--client-flavor', _FLAVORS[0], '--host', 'local',
-                '--host-address', address, '--go-on', 'yes')
+                'redis', '--workload', 'redis', '--container', 'podman',
+                '--up-to', str(_UP_TO), '--flavors', ','.join(_FLAVORS),
+                '--runs', '5', '--client-flavor', _FLAVORS[0], '--host',
+                'local', '--host-address', address)
         series = report['series']
         for flavor in _FLAVORS:
             self._judged(report, flavor)
@@ -86,7 +90,54 @@ class Bench(Room):
                           self._values(series, 'path', 'p99 latency'),
                           ['guest-guest', 'guest-host', 'host-host'])
 
+    def test_gh_density(self) -> None:
+        """Containers in two guests, by what protects the observed one."""
+        arms = ('none', 'bind', 'keys', 'classes')
+        with self._network(), self._key() as (name, path):
+            report = self._bench(
+                'gh-density', 'gh-density', '--key', name, '--ssh-options',
+                f'-i {path}', '--vcpus', '2', '--memory', '768',
+                '--cpu-policy', 'shared', '--container-memory', '64m',
+                '--up-to', str(_CONTAINERS), '--step', '2', '--runs', '3')
+        findings = {one['name']: one['text'] for one in report['findings']}
+        self.checks.equal('arms that were not measured', report['skipped'],
+                          [])
+        self._contains('simulated', findings.get('simulated', ''),
+                       'emulated (TCG)')
+        for arm in arms:
+            self.checks.equal(f'containers of {arm}',
+                              findings.get(f'{arm}: containers'),
+                              'containers of podman with redis-server')
+            self.checks.holds(f'density of {arm}',
+                              findings.get(f'{arm}: density'), 'a sentence')
+            self.checks.equal(f'deviations of {arm}',
+                              findings.get(f'{arm}: not as planned'), None)
+        self.checks.equal(
+            'arms compared with none',
+            sorted(name for name in findings if name.endswith(' over none')),
+            ['bind over none', 'classes over none', 'keys over none'])
+        self.checks.equal(
+            'arms with a latency',
+            self._values(report['series'], 'arm', 'p99 latency'),
+            sorted(arms))
+
     # -- parts of tests -------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _key(self) -> Iterator[tuple[str, Path]]:
+        """A pair of keys for ssh: its name in Nova, and the private one."""
+        name, compute = 'ghsched-bench', self.lab.cloud.compute
+        path = self.settings.state / name
+        if not path.exists():
+            database.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
+                          '-f', str(path)])
+        compute.delete_keypair(name)
+        compute.create_keypair(
+            name=name, public_key=path.with_suffix('.pub').read_text())
+        try:
+            yield name, path
+        finally:
+            compute.delete_keypair(name)
 
     def _judged(self, report: dict[str, Any], flavor: str) -> None:
         texts = {one['name']: one['text'] for one in report['findings']}
@@ -114,18 +165,20 @@ class Bench(Room):
         finally:
             network.disconnect_guests(self.settings)
 
-    def _bench(self, workload: str, *options: str) -> Any:
-        """Run ghsched-bench; the one result of its report.
+    def _bench(self, name: str, *options: str) -> Any:
+        """Run ghsched-bench cloud; the one result of its report.
+
+        :param name: of the report.
 
         :raises CloudError: when it fails.
         """
-        path = self.settings.log / f'bench-{workload}.json'
+        path = self.settings.log / f'bench-{name}.json'
         done = subprocess.run(
-            [f'{self.settings.venv}/bin/ghsched-bench', 'cloud',
-             '--workload', workload, '--image', IMAGE, '--network',
-             network.GUESTS, '--container', 'podman', '--image-of-container',
-             _CONTAINER, '--up-to', str(_UP_TO), '--boot-timeout',
-             str(_BOOT), *options, '-o', str(path)],
+            [f'{self.settings.venv}/bin/ghsched-bench', 'cloud', *options,
+             '--image', IMAGE, '--network', network.GUESTS,
+             '--image-of-container', _CONTAINER, '--boot-timeout', str(_BOOT),
+             '--requests', '4000', '--connections', '4', '--threads', '1',
+             '--go-on', 'yes', '-o', str(path)],
             env={**os.environ, **self.settings.admin}, check=False,
             stdin=subprocess.DEVNULL, capture_output=True, text=True)
         print(done.stdout + done.stderr, flush=True)

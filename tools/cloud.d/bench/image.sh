@@ -14,7 +14,7 @@
 
 # Make a guest for "ghsched-bench cloud": Debian bookworm with redis, stress-ng
 # and podman, whose storage has a container image of the first two. The disk's
-# first process takes address and user data from the config drive.
+# first process takes address, user data and keys for ssh from the config drive.
 #
 # usage: image.sh DIRECTORY    makes vmlinuz, initrd.img and root.img
 
@@ -27,8 +27,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # The package redis-server would start a server while it is installed. The
 # program is that of redis-tools by another name, as in that package.
-packages=(busybox-static crun iproute2 kmod netavark podman redis-tools
-    stress-ng)
+packages=(busybox-static crun dropbear-bin iproute2 kmod netavark podman
+    redis-tools stress-ng)
 programs=(/usr/bin/redis-server /usr/bin/redis-benchmark /usr/bin/stress-ng)
 #: What --image-of-container names.
 image=localhost/ghsched-load

@@ -13,9 +13,10 @@
 
 """Check the interrupts of a real VF; runs in the virtual node.
 
-Twice with the same VF: its driver has it, as in a server that it was given to,
-and ghsched-guest pins its interrupts; VFIO has it, as on a host whose
-server uses it, and they are steered as nova-compute does it with each report.
+With the same VF: its driver has it, as in a server that it was given to, and
+ghsched-guest pins its interrupts; a container of ghsched-bench has it; VFIO
+has it, as on a host whose server uses it, and they are steered as nova-compute
+does it with each report.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ import fcntl
 import logging
 import os
 from pathlib import Path
+import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -37,6 +40,9 @@ from ghsched_nova.features.interrupts import interrupts
 from ghsched_nova.features.interrupts import privileged
 from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.host import desired
+from ghsched_nova.lab.bench import container_plan
+from ghsched_nova.lab.bench import guest_containers
+from ghsched_nova.lab.bench import standin
 from ghsched_nova.resctrl import model
 from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 
@@ -124,6 +130,56 @@ def tune(address: str, cpus: list[int]) -> None:
                everywhere)
         service.kill()
     subprocess.run(['ip', 'link', 'set', nic, 'down'], check=True)
+
+
+def serve(address: str, node: int, cpus: list[int]) -> None:
+    """A container of ghsched-bench has the VF, and answers its card's PF."""
+    nic, = (one.name for one in (_DEVICES / address / 'net').iterdir())
+    facts = guest_containers.parse_facts(_shell(guest_containers.SURVEY))
+    vf = next(one for one in facts.nics if one.name == nic)
+    expect('the node of the VF', vf.node, node)
+    engine = guest_containers.choose_engine('auto', facts)
+    say(f'containers by {engine}, the server is {facts.server}')
+    order = guest_containers.Start(
+        container_plan.Container(1, 0, node, cpus[0], cpus[1], shared=False),
+        engine, '', '64m', (cpus[1],), nic, nic, '192.0.2.10/24',
+        guest_containers.server_command(engine, facts, 6379, ()))
+    said = _shell(guest_containers.start_script(
+        order, Path(standin.__file__).read_text()))
+    say(said.strip())
+    started = guest_containers.parse_started(said)
+    expect('deviations', list(guest_containers.find_deviations(
+        order, started)), [])
+    expect('vectors on the CPU for interrupts', len(started.irqs), _VECTORS)
+    pf, = (_DEVICES / address / 'physfn' / 'net').iterdir()
+    subprocess.run(['ip', 'address', 'add', '192.0.2.1/24', 'dev', pf.name],
+                   check=True)
+    expect('answer through the VF', _ping('192.0.2.10'), b'+PONG')
+    for path in Path('/proc').glob('[0-9]*/cmdline'):
+        if b'ghsched-bench-standin' in path.read_bytes():
+            os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def _shell(script: str) -> str:
+    done = subprocess.run(['sh', '-c', script], capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f'VNODE {done.stdout}{done.stderr}')
+    return done.stdout
+
+
+def _ping(address: str) -> bytes:
+    """Return the answer of a redis server, which may need a while."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            with socket.create_connection((address, 6379), 5) as server:
+                server.sendall(b'*1\r\n$4\r\nPING\r\n')
+                return server.recv(100).strip()
+        except OSError as error:
+            if time.monotonic() > until:
+                raise SystemExit(f'VNODE {address}: {error}') from None
+            time.sleep(1)
 
 
 def _script(*arguments: str) -> None:
@@ -218,6 +274,7 @@ def main() -> None:
     address = make_vf(node)
     say(f'{address} is on node {node} with CPUs {cpus}')
     tune(address, cpus)
+    serve(address, node, cpus)
     steer(address, cpus)
     say('interrupts are as they should be')
 
