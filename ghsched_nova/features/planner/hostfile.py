@@ -73,8 +73,7 @@ class DescribedNode:
     :param bandwidth_mb: bandwidth of the node's memory in MB/s; 0 if unknown.
     :param pages: number of huge pages by size in KiB, which are part of the
         memory; None if unknown.
-    :param caches: CPUs of each L3 cache; empty if all share one, or if
-        unknown.
+    :param caches: CPUs of each L3; empty if all share one, or unknown.
     """
 
     id: int

@@ -38,10 +38,10 @@ from ghsched_placement.tests import base
 
 #: Machines: cores of a NUMA node, threads of a core, cores that share an L3 (0
 #: if the kernel names no L3), and how many guests of 8 dedicated CPUs of one
-#: L3 the empty node holds. Sources: AMD's data sheets (EPYC 7742 with four
-#: NUMA nodes a socket, 9755 and 9754 with one), hwloc's description of a
-#: Kunpeng 920 (128arm-2pa2n8cluster4co), NVIDIA's of Grace; the system level
-#: cache of an Ampere Altra is beyond the caches of its CPUs.
+#: L3 the empty node holds, counted by hand. The Kunpeng 920 is hwloc's
+#: 128arm-2pa2n8cluster4co; the others are as their makers publish them (EPYC
+#: 7742 with four NUMA nodes a socket, 9755 and 9754 with one), not read from
+#: a machine. An Ampere Altra has no L3 below its system level cache.
 MACHINES = (
     ('EPYC 7742', 16, 2, 4, 4), ('EPYC 9754', 128, 2, 8, 32),
     ('EPYC 9755', 128, 2, 8, 32), ('Kunpeng 920', 32, 1, 32, 4),
