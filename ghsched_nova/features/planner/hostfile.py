@@ -183,10 +183,8 @@ def load_host_file(path: str) -> HostFile:
     :raises HostFileError: if the file is missing or has a mistake.
     """
     try:
-        return _build_described_host(
-            schema.validate_document(documents.load_yaml(path),
-                                     _load_host_file_schema())
-        )
+        return _build_described_host(schema.validate_document(
+            documents.load_yaml(path), _load_host_file_schema()))
     except (documents.DensityFileError, schema.Invalid) as error:
         raise HostFileError(f'{path}: {error}') from None
 
