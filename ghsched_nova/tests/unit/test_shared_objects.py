@@ -200,7 +200,7 @@ NOT_SHARED = {
     'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.features.index.host_capacity.'
-    'Need': 'threads that ask at once would read the same amounts',
+    'RequestNeed': 'threads that ask at once would read the same amounts',
     'ghsched_nova.features.index.index_search.Search': _REQUEST,
     'ghsched_nova.features.index.index_search._CandidateCollector': _REQUEST,
     'ghsched_nova.virt.driver.GhschedLibvirtDriver': _REPLACED,

@@ -68,7 +68,7 @@ class EngineTestCase(base.TestCase):
             engine.HostEngine, 'read_resctrl_host',
             return_value=captured.openeuler())).mock
         self.call = self.useFixture(fixtures.MockPatch(
-            PRIVILEGED + 'reconcile',
+            PRIVILEGED + 'reconcile_groups',
             return_value=reconcile.ReconcileReport())).mock
 
     def option(self, name, value):

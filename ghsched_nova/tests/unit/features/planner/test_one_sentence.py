@@ -176,7 +176,7 @@ class Question:
                 flavors.Size(self.flavor.vcpus, self.flavor.ram),
                 self.flavor.extra_specs, [host], self.file.aliases, 'min',
                 True)
-        except flavors.base.Refused:
+        except flavors.base.CommandRefused:
             return None
         self.root_amounts = asked.demand.get_root_amounts(host)
         return fitting.check_host_capacity(host, asked.demand)

@@ -85,8 +85,8 @@ class GuestTrafficTest(base.TestCase):
                                     lambda: next(self.clock))
         patched.start()
         self.addCleanup(patched.stop)
-        self.patch(virt_traffic.affinity, 'Settings', functools.partial(
-            virt_traffic.affinity.Settings, half_life=0.01, delay=60))
+        self.patch(virt_traffic.affinity, 'AffinitySettings', functools.partial(
+            virt_traffic.affinity.AffinitySettings, half_life=0.01, delay=60))
 
     def made(self, source='conntrack'):
         return observing.Reports(virt_traffic.GuestTraffic(SimpleNamespace(
