@@ -27,6 +27,7 @@ from ghsched_placement.base import cpulist
 from ghsched_placement.base import exits
 
 _MEMORY = re.compile(r'MemTotal:\s+([0-9]{1,12}) kB')
+_COUNT = re.compile(r'([0-9]{1,12})\s*')
 _PAGES = re.compile(r'hugepages-([1-9][0-9]{0,9})kB')
 
 
@@ -85,6 +86,7 @@ def _read_huge_pages(node: Path) -> Iterator[tuple[str, int]]:
     """Yield size in KiB and number of the huge pages of a NUMA node."""
     for path in sysfs_files.list_directory(node / 'hugepages'):
         size = _PAGES.fullmatch(path.name)
-        count = (sysfs_files.read_text(path / 'nr_hugepages') or '').strip()
-        if size and count.isdecimal():
-            yield size[1], int(count)
+        count = _COUNT.fullmatch(
+            sysfs_files.read_text(path / 'nr_hugepages') or '')
+        if size and count:
+            yield size[1], int(count[1])

@@ -50,7 +50,7 @@ FEATURES_WITH_NOVA = {
     'load': ('by_load', 'load_weigher'),
     'numa_auto': ('numa_choice', 'numa_choosing_manager'),
     'packing': ('fragments', 'gradient_weigher'),
-    'planner': ('plan',),
+    'planner': ('describe', 'plan'),
     'refusals': ('counting_manager', 'refusals'),
     'top': ('top',)}
 

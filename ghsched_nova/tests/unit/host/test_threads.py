@@ -136,7 +136,8 @@ class _Flows(sources.Source):
 
 def _make_traffic(section):
     found = traffic_report.GuestTraffic(section)
-    found._meter = sources.Meter(_Flows(), traffic_report.affinity.AffinitySettings())
+    found._meter = sources.Meter(
+        _Flows(), traffic_report.affinity.AffinitySettings())
     return found
 
 

@@ -40,7 +40,7 @@ class ReconcileLogTest(base.TestCase):
             format='%(levelname)s %(message)s', level=logging.INFO))
         guest = mock.Mock(uuid='u')
         engine, guests = mock.Mock(), mock.Mock()
-        engine.reconcile.return_value = [
+        engine.reconcile_groups.return_value = [
             model.PolicyProblem('u', 'group', reason)]
         guests.host.list_guests.return_value = [guest]
         self.enterContext(mock.patch.object(libvirt_reader, 'is_running',

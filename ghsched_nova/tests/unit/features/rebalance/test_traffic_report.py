@@ -85,8 +85,9 @@ class GuestTrafficTest(base.TestCase):
                                     lambda: next(self.clock))
         patched.start()
         self.addCleanup(patched.stop)
-        self.patch(virt_traffic.affinity, 'AffinitySettings', functools.partial(
-            virt_traffic.affinity.AffinitySettings, half_life=0.01, delay=60))
+        affinity = virt_traffic.affinity
+        self.patch(affinity, 'AffinitySettings', functools.partial(
+            affinity.AffinitySettings, half_life=0.01, delay=60))
 
     def made(self, source='conntrack'):
         return observing.Reports(virt_traffic.GuestTraffic(SimpleNamespace(
