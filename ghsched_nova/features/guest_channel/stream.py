@@ -66,7 +66,7 @@ class GuestStream:
 
     def __init__(self, stream: Any, may_write: bool,
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream
+        self._stream: Any = stream
         self._may_write = may_write
         self._clock = clock
         self._splitter = lines.LineSplitter()
@@ -95,11 +95,13 @@ class GuestStream:
         """
         self._repetition = repetition
         self._next.append(line)
-        _wait_for(self._stream, READABLE | WRITABLE)
+        if (stream := self._stream) is not None:
+            _wait_for(stream, READABLE | WRITABLE)
 
     def close(self) -> None:
         """End the stream."""
-        self._end(self._stream)
+        if (stream := self._stream) is not None:
+            self._end(stream)
 
     @property
     def is_idle(self) -> bool:
@@ -141,16 +143,20 @@ class GuestStream:
             if events & (ERROR | HANGUP):
                 self._end(stream)
         except Exception as error:
-            self.error = error
+            self.error = error.with_traceback(None)
             self._end(stream)
 
     def _end(self, stream: Any) -> None:
         self.is_open = False
+        # A stream of libvirt-python keeps its callback, and a traceback keeps
+        # the stream: only the garbage collector, which rarely comes in a
+        # process with many objects, would free what the guest has written.
+        self._stream = None
         for end in (stream.eventRemoveCallback, stream.abort):
             try:
                 end()
             except Exception as error:  # it has ended already
-                self.error = self.error or error
+                self.error = self.error or error.with_traceback(None)
 
     def _write(self, stream: Any) -> None:
         """Write what the stream takes at once."""

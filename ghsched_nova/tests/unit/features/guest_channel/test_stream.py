@@ -11,6 +11,9 @@
 # under the License.
 """A guest's channel on a stream of libvirt."""
 
+import gc
+import weakref
+
 from ghsched_nova.features.guest_channel import stream
 from ghsched_placement.tests import base
 
@@ -32,6 +35,8 @@ class FakeStream:
 
     def eventAddCallback(self, events, callback, opaque):  # noqa: N802
         self.events, self.callback = events, callback
+        # As libvirt-python, which never lets go of it.
+        self.cb = callback
 
     def eventUpdateCallback(self, events):  # noqa: N802
         if self.callback is None:
@@ -158,6 +163,27 @@ class GuestStreamTest(base.TestCase):
         fake.run()
         self.assertEqual(2, guest.malformed)
         self.assertEqual(2, guest.pressure.cpu)
+
+    def test_stream_that_ended_is_freed_without_the_garbage_collector(self):
+        self.addCleanup(gc.enable)
+        gc.disable()
+
+        def fail(*_arguments):
+            raise OSError('gone')
+        for end in ('flood', 'error', 'close'):
+            fake, guest = self.open()
+            if end == 'flood':
+                fake.incoming = b'x' * (stream.MAX_RECEIVED + 1)
+            elif end == 'error':
+                fake.recv = fake.abort = fail
+                fake.incoming = ASK
+            fake.run()
+            if end == 'close':
+                guest.close()
+            self.assertFalse(guest.is_open)
+            freed = weakref.ref(fake)
+            del fake
+            self.assertIsNone(freed(), end)
 
     def test_stream_that_ends_is_closed(self):
         for end in ('is_ended', 'hangup', 'error'):
