@@ -73,6 +73,10 @@ if [ -n "$vf" ]; then
     network=none alone='unshare -n'
 fi
 [ -z "$irq_nic" ] || device=$(readlink -f "/sys/class/net/$irq_nic/device")
+# Its interrupts are those of the PCI device that a virtio device is on.
+case ${device##*/} in
+virtio*) device=${device%/*} ;;
+esac
 case $engine in
 podman|docker)
     "$engine" run -d --name "$name" --network "$network" \
@@ -108,7 +112,7 @@ if [ -n "$vf" ]; then
 fi
 irqs= rest=
 [ -z "$device" ] ||
-    for file in "$device"/msi_irqs/* "$device"/../msi_irqs/*; do
+    for file in "$device"/msi_irqs/*; do
         [ -e "$file" ] || continue
         irq=/proc/irq/${file##*/}
         [ -n "$rest" ] || rest=$irq_cpus,
@@ -131,7 +135,7 @@ say started "$number" cpus "$(allowed)" "irqs$irqs"
 
 
 @dataclass(frozen=True)
-class Facts:
+class GuestFacts:
     """Programs, CPUs and network devices of a guest.
 
     :param engines: those of :data:`ENGINES` that it has, the best first.
@@ -147,11 +151,11 @@ class Facts:
     cpus: frozenset[int]
     emulated: bool
     main: str
-    nics: tuple[container_plan.Nic, ...]
+    nics: tuple[container_plan.GuestNic, ...]
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedContainer:
     """Container that runs.
 
     :param cpus: of its server.
@@ -164,7 +168,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Start:
+class ContainerOrder:
     """Order to start a container.
 
     :param engine: one of :data:`ENGINES`.
@@ -178,7 +182,7 @@ class Start:
     :param server: command line of the server.
     """
 
-    container: container_plan.Container
+    container: container_plan.ContainerPlace
     engine: str
     image: str
     memory: str
@@ -193,7 +197,7 @@ def _lines(output: str) -> list[str]:
     return [line.strip() for line in output[:_LONGEST].splitlines()]
 
 
-def parse_facts(output: str) -> Facts:
+def parse_facts(output: str) -> GuestFacts:
     """Return what the survey of a guest has printed.
 
     :raises ParseError: when it does not tell the CPUs of the guest.
@@ -206,7 +210,7 @@ def parse_facts(output: str) -> Facts:
             facts.setdefault(fact[1], []).append(fact[2])
         elif nic and len(nics) < _MOST_NICS:
             nics.setdefault(nic[1], (int(nic[2]), nic[3]))
-    return Facts(
+    return GuestFacts(
         engines=tuple(one for one in ENGINES
                       if one in facts.get('engine', ())),
         server=next((one for one in _SERVERS
@@ -215,7 +219,7 @@ def parse_facts(output: str) -> Facts:
         emulated='emulated' in facts,
         main=next((name for name, (_node, role) in nics.items()
                    if role == 'main'), ''),
-        nics=tuple(container_plan.Nic(name, node)
+        nics=tuple(container_plan.GuestNic(name, node)
                    for name, (node, role) in nics.items() if role == 'free'))
 
 
@@ -230,7 +234,7 @@ def _cpus(text: str, output: str) -> frozenset[int]:
     return found
 
 
-def parse_started(output: str) -> Started:
+def parse_started(output: str) -> StartedContainer:
     """Return the container that a script has started.
 
     :raises ParseError: when it has not started one.
@@ -239,14 +243,15 @@ def parse_started(output: str) -> Started:
         match = _STARTED.fullmatch(line)
         if match:
             irqs = [part.split(':') for part in match[3].split()]
-            return Started(
+            return StartedContainer(
                 int(match[1]), _cpus(match[2], output),
                 tuple((int(irq), _cpus(cpus, output)) for irq, cpus in irqs))
     raise errors.ParseError('a guest', 'no container was started',
                             output[:_LONGEST])
 
 
-def find_deviations(start: Start, started: Started) -> Iterator[str]:
+def find_deviations(start: ContainerOrder, started: StartedContainer
+                    ) -> Iterator[str]:
     """Yield how a container differs from its order, in words."""
     number, cpu = start.container.number, start.container.server_cpu
     if started.number != number:
@@ -263,7 +268,7 @@ def find_deviations(start: Start, started: Started) -> Iterator[str]:
         yield f'container {number}: no interrupt of its device was found'
 
 
-def choose_engine(asked: str, facts: Facts) -> str:
+def choose_engine(asked: str, facts: GuestFacts) -> str:
     """Return the way to have containers in a guest.
 
     :param asked: one of :data:`ENGINES`, or "auto" for the best.
@@ -277,7 +282,7 @@ def choose_engine(asked: str, facts: Facts) -> str:
     return found[0]
 
 
-def server_command(engine: str, facts: Facts, port: int,
+def server_command(engine: str, facts: GuestFacts, port: int,
                    redis: Sequence[str]) -> tuple[str, ...]:
     """Return the command line of the server of a container.
 
@@ -291,7 +296,7 @@ def server_command(engine: str, facts: Facts, port: int,
     raise errors.BenchError('the guest has neither redis-server nor python3')
 
 
-def start_script(start: Start, standin: str) -> str:
+def start_script(start: ContainerOrder, standin: str) -> str:
     """Return the script that starts a container.
 
     :param standin: program of the stand-in for redis-server.

@@ -50,7 +50,7 @@ _STANDIN = Path(__file__).parent.parent / 'standin.py'
 _Climb = density.Climb[list[redis_density.Run]]
 
 
-class _Guest:
+class _ContainerGuest:
     """A guest that containers are started in.
 
     :param client: how to run commands there.
@@ -71,8 +71,8 @@ class _Guest:
         return self._bench.machine.check(self._client.argv(
             [*argv, 'sh', '-c', script], _SCRIPT_S), _SCRIPT_S)
 
-    def start(self, shape: container_plan.Shape,
-              container: container_plan.Container
+    def start(self, shape: container_plan.GuestSize,
+              container: container_plan.ContainerPlace
               ) -> tuple[redis_servers.Server, list[str]]:
         """Start a container; return its server and deviations from its order.
 
@@ -88,15 +88,15 @@ class _Guest:
                                      self._port(container)),
                 list(guest_containers.find_deviations(order, started)))
 
-    def _port(self, container: container_plan.Container) -> int:
+    def _port(self, container: container_plan.ContainerPlace) -> int:
         """Return the port of a server; those at one address differ."""
         values = self._bench.values
         return values.integer('port') + (
             0 if values.text('vfs') else container.number - 1)
 
-    def _order(self, shape: container_plan.Shape,
-               container: container_plan.Container
-               ) -> guest_containers.Start:
+    def _order(self, shape: container_plan.GuestSize,
+               container: container_plan.ContainerPlace
+               ) -> guest_containers.ContainerOrder:
         values, vf, address = self._bench.values, '', ''
         irq_cpus: tuple[int, ...] = (container.irq_cpu,)
         irq_nic = ''
@@ -108,7 +108,7 @@ class _Guest:
             # All containers of the guest use its one device.
             irq_nic = self.facts.main
             irq_cpus = container_plan.irq_cpus(shape)
-        return guest_containers.Start(
+        return guest_containers.ContainerOrder(
             container, self.engine, values.text('image-of-container'),
             values.text('container-memory'), irq_cpus, irq_nic, vf, address,
             guest_containers.server_command(
@@ -126,12 +126,12 @@ class _Guest:
 class _Arm:
     """Two guests with what one arm gives them, and their containers."""
 
-    def __init__(self, bench: Bench, shape: container_plan.Shape, arm: str
+    def __init__(self, bench: Bench, shape: container_plan.GuestSize, arm: str
                  ) -> None:
         self._bench = bench
         self._shape = shape
         self._arm = arm
-        self.guests: list[_Guest] = []
+        self.guests: list[_ContainerGuest] = []
         self._servers: list[redis_servers.Server] = []
         self.addresses: list[str] = []
         self.deviations: list[str] = []
@@ -152,7 +152,7 @@ class _Arm:
             stack.callback(api.delete, guest)
             self.addresses.append(guest.address)
             hosts.add(guest.host)
-            self.guests.append(_Guest(
+            self.guests.append(_ContainerGuest(
                 self._bench, guest.address,
                 cloud.wait_for_ssh(self._bench, guest.address)))
         if len(hosts) > 1:
@@ -194,8 +194,8 @@ def _keys(values: Values) -> tuple[dict[str, str], dict[str, str]]:
                                       values.text('other-keys')))
 
 
-def _shape(values: Values) -> container_plan.Shape:
-    return container_plan.Shape(
+def _shape(values: Values) -> container_plan.GuestSize:
+    return container_plan.GuestSize(
         values.integer('vcpus'), values.integer('memory'),
         values.integer('nodes'), values.text('vfs'),
         values.text('page-size'), values.text('cpu-policy'))
@@ -273,7 +273,7 @@ _WORDS = {
                'groups)'}
 
 
-def describe_plan(shape: container_plan.Shape) -> tuple[Finding, ...]:
+def describe_plan(shape: container_plan.GuestSize) -> tuple[Finding, ...]:
     """Return the place of the observed container, and from when containers
     share CPUs.
     """
@@ -290,7 +290,7 @@ def describe_plan(shape: container_plan.Shape) -> tuple[Finding, ...]:
 
 
 def describe_guests(arm: str, guests: Sequence[
-        tuple[str, guest_containers.Facts]]) -> Finding:
+        tuple[str, guest_containers.GuestFacts]]) -> Finding:
     """Return what containers are in the guests of an arm."""
     texts = dict.fromkeys(
         _WORDS.get(engine, f'containers of {engine}')
@@ -310,14 +310,18 @@ def compare_arms(found: dict[str, _Climb]) -> list[Finding]:
     texts = []
     for arm in others:
         judged = found[arm].judged
-        ratio = judged.last_passing / first.last_passing
+        # Without a first that fails, the density is not known.
+        ratio = (None if first.first_failing is None
+                 else judged.last_passing / first.last_passing)
         least = 'at least ' if judged.first_failing is None else ''
+        containers = (
+            f'no ratio, as no N of {base} fails' if ratio is None else
+            f'{least}{ratio:.2f} x as many containers: {least}'
+            f'{judged.last_passing} over {first.last_passing}')
         texts.append(Finding(
             f'{arm} over {base}',
-            f'{least}{judged.last_passing} containers over '
-            f'{"at least " if first.first_failing is None else ""}'
-            f'{first.last_passing}: {ratio:.2f}; p99 at N = 1: '
-            f'{judged.baseline / first.baseline:.2f}', ratio))
+            f'{containers}; p99 at N = 1: '
+            f'{judged.baseline / first.baseline:.2f} x', ratio))
     return texts
 
 
