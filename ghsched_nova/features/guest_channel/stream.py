@@ -152,7 +152,9 @@ class GuestStream:
         # the stream: only the garbage collector, which rarely comes in a
         # process with many objects, would free what the guest has written.
         self._stream = None
-        for end in (stream.eventRemoveCallback, stream.abort):
+        # libvirt keeps its reference to a stream whose callback was removed
+        # (remoteStreamCallbackFree() of 9.0), so that it is never deleted.
+        for end in (stream.eventRemoveCallback, stream.abort, stream.__del__):
             try:
                 end()
             except Exception as error:  # it has ended already

@@ -37,7 +37,7 @@ _VFS = re.compile(r'|[^:,\s]+:[1-9][0-9]{0,3}')
 
 
 @dataclass(frozen=True)
-class Shape:
+class GuestSize:
     """Size of each guest.
 
     :param memory: MiB.
@@ -65,7 +65,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerPlace:
     """Place of a container.
 
     :param number: from 1 on; the first one is observed.
@@ -89,7 +89,7 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Nic:
+class GuestNic:
     """Network device of a guest.
 
     :param node: of the guest; -1 when its kernel knows none.
@@ -99,7 +99,7 @@ class Nic:
     node: int
 
 
-def _places(shape: Shape) -> list[tuple[int, int, int]]:
+def _places(shape: GuestSize) -> list[tuple[int, int, int]]:
     """Return (node, CPU of a server, CPU of its interrupts), the nodes in
     turn.
     """
@@ -110,7 +110,7 @@ def _places(shape: Shape) -> list[tuple[int, int, int]]:
             for start in starts for node in range(shape.nodes)]
 
 
-def place_container(shape: Shape, number: int) -> Container:
+def place_container(shape: GuestSize, number: int) -> ContainerPlace:
     """Return the place of a container: guests in turn, then nodes in turn.
 
     When all CPUs are taken, containers share them; those of the observed
@@ -122,17 +122,17 @@ def place_container(shape: Shape, number: int) -> Container:
     if shared:
         turn -= len(places)
         places = places[guest == 0 and len(places) > 1:]
-    return Container(number, guest, *places[turn % len(places)],
-                     shared=shared)
+    return ContainerPlace(number, guest, *places[turn % len(places)],
+                          shared=shared)
 
 
-def irq_cpus(shape: Shape) -> tuple[int, ...]:
+def irq_cpus(shape: GuestSize) -> tuple[int, ...]:
     """Return the vCPUs for interrupts of a device that all containers use."""
     return tuple(dict.fromkeys(irq for _node, _cpu, irq in _places(shape)))
 
 
-def choose_vf(found: Sequence[Nic], used: Collection[str], node: int
-              ) -> Nic | None:
+def choose_vf(found: Sequence[GuestNic], used: Collection[str], node: int
+              ) -> GuestNic | None:
     """Return a free VF, of the node if possible; None if all are used."""
     free = [nic for nic in found if nic.name not in used]
     return min(free, default=None, key=lambda nic: (
@@ -174,7 +174,7 @@ def parse_keys(name: str, text: str) -> dict[str, str]:
     return found
 
 
-def extra_specs(shape: Shape, arm: str, keys: Mapping[str, str],
+def extra_specs(shape: GuestSize, arm: str, keys: Mapping[str, str],
                 other_keys: Mapping[str, str]
                 ) -> tuple[dict[str, str], ...]:
     """Return the extra specs of the guest with the observed container, and

@@ -358,9 +358,9 @@ class GhDensityTest(BenchTestCase):
         self.add_program('python3', self.SERVER % (self.pids, real))
         facts = guest_containers.parse_facts(
             'ghsched-bench cpus 0-1\nghsched-bench server python3\n')
-        order = guest_containers.Start(
-            container_plan.Container(7, 0, 0, 0, 1, shared=False), 'taskset',
-            '', '', (1,), '', theirs, f'{first}.7/24',
+        order = guest_containers.ContainerOrder(
+            container_plan.ContainerPlace(7, 0, 0, 0, 1, shared=False),
+            'taskset', '', '', (1,), '', theirs, f'{first}.7/24',
             guest_containers.server_command('taskset', facts, self.port, ()))
         said = machine.Machine().check(
             ['sh', '-c', guest_containers.start_script(

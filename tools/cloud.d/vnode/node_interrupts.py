@@ -140,8 +140,9 @@ def serve(address: str, node: int, cpus: list[int]) -> None:
     expect('the node of the VF', vf.node, node)
     engine = guest_containers.choose_engine('auto', facts)
     say(f'containers by {engine}, the server is {facts.server}')
-    order = guest_containers.Start(
-        container_plan.Container(1, 0, node, cpus[0], cpus[1], shared=False),
+    order = guest_containers.ContainerOrder(
+        container_plan.ContainerPlace(1, 0, node, cpus[0], cpus[1],
+                                      shared=False),
         engine, '', '64m', (cpus[1],), nic, nic, '192.0.2.10/24',
         guest_containers.server_command(engine, facts, 6379, ()))
     said = _shell(guest_containers.start_script(

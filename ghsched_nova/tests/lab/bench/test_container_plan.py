@@ -21,10 +21,10 @@ from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 #: As in the published test.
-LARGE = container_plan.Shape(160, 245760, 2, 'nic:40', '1GB')
-SMALL = container_plan.Shape(2, 512, 2, cpu_policy='shared')
+LARGE = container_plan.GuestSize(160, 245760, 2, 'nic:40', '1GB')
+SMALL = container_plan.GuestSize(2, 512, 2, cpu_policy='shared')
 SHAPES = st.tuples(st.integers(1, 12), st.integers(1, 4)).map(
-    lambda drawn: container_plan.Shape(drawn[0] * drawn[1], 512, drawn[1]))
+    lambda drawn: container_plan.GuestSize(drawn[0] * drawn[1], 512, drawn[1]))
 
 
 def places(shape, count):
@@ -45,7 +45,7 @@ class PlaceTest(base.TestCase):
 
     def test_observed_container_is_the_first_of_the_first_guest(self):
         self.assertEqual(
-            container_plan.Container(1, 0, 0, 0, 1, shared=False),
+            container_plan.ContainerPlace(1, 0, 0, 0, 1, shared=False),
             container_plan.place_container(LARGE, 1))
 
     @given(SHAPES)
@@ -81,20 +81,20 @@ class PlaceTest(base.TestCase):
 
     def test_interrupts_of_a_common_device_go_where_no_server_is(self):
         self.assertEqual((1, 5, 3, 7), container_plan.irq_cpus(
-            container_plan.Shape(8, 512, 2)))
+            container_plan.GuestSize(8, 512, 2)))
         self.assertEqual((0, 1), container_plan.irq_cpus(SMALL))
 
     def test_malformed_shapes_are_refused(self):
         for values in ((5, 512, 2), (4, 512, 2, 'nic'), (4, 512, 2, 'nic:0'),
                        (4, 512, 2, 'a:1,b:2')):
-            self.assertRaises(errors.BenchError, container_plan.Shape,
+            self.assertRaises(errors.BenchError, container_plan.GuestSize,
                               *values)
 
 
 class VfTest(base.TestCase):
 
-    NICS = (container_plan.Nic('eth10', 0), container_plan.Nic('eth3', 1),
-            container_plan.Nic('eth2', 0), container_plan.Nic('eth4', -1))
+    NICS = tuple(container_plan.GuestNic(name, node) for name, node in (
+        ('eth10', 0), ('eth3', 1), ('eth2', 0), ('eth4', -1)))
 
     def test_vf_of_the_node_comes_first_then_any_other(self):
         used = []

@@ -40,13 +40,13 @@ HOSTILE = st.lists(st.one_of(
 
 
 def facts(engines=('podman', 'taskset'), server='redis-server'):
-    return guest_containers.Facts(engines, server, frozenset({0, 1}), False,
-                                  'eth0', ())
+    return guest_containers.GuestFacts(
+        engines, server, frozenset({0, 1}), False, 'eth0', ())
 
 
 def order(engine='taskset', irq_cpus=(1,), irq_nic='eth1', **values):
-    return guest_containers.Start(
-        **{'container': container_plan.Container(3, 0, 0, 0, 1, False),
+    return guest_containers.ContainerOrder(
+        **{'container': container_plan.ContainerPlace(3, 0, 0, 0, 1, False),
            'engine': engine, 'image': 'redis', 'memory': '8g',
            'irq_cpus': irq_cpus, 'irq_nic': irq_nic, 'vf': '', 'address': '',
            'server': ('redis-server', '--save', ''), **values})
@@ -55,9 +55,9 @@ def order(engine='taskset', irq_cpus=(1,), irq_nic='eth1', **values):
 class FactsTest(base.TestCase):
 
     def test_facts_of_a_guest(self):
-        self.assertEqual(guest_containers.Facts(
+        self.assertEqual(guest_containers.GuestFacts(
             ('podman', 'taskset'), 'python3', frozenset(range(8)), True,
-            'eth0', (container_plan.Nic('eth1', 1),)),
+            'eth0', (container_plan.GuestNic('eth1', 1),)),
             guest_containers.parse_facts(SURVEY.replace('\n', '\r\n')))
 
     def test_lines_of_others_are_not_taken(self):

@@ -31,7 +31,7 @@ class FakeStream:
         self.room = room
         self.events, self.callback = 0, None
         self.written, self.incoming = b'', b''
-        self.is_ended = self.is_aborted = False
+        self.is_ended = self.is_aborted = self.is_freed = False
 
     def eventAddCallback(self, events, callback, opaque):  # noqa: N802
         self.events, self.callback = events, callback
@@ -48,6 +48,9 @@ class FakeStream:
 
     def abort(self):
         self.is_aborted = True
+
+    def __del__(self):
+        self.is_freed = True
 
     def send(self, data):
         taken = data[:self.room]
@@ -181,6 +184,7 @@ class GuestStreamTest(base.TestCase):
             if end == 'close':
                 guest.close()
             self.assertFalse(guest.is_open)
+            self.assertTrue(fake.is_freed)
             freed = weakref.ref(fake)
             del fake
             self.assertIsNone(freed(), end)
