@@ -62,7 +62,7 @@ class NobodyTest(base.TestCase):
                        'own class', 'class above the limit', 'pin init',
                        'memory of another', 'counters of another',
                        'counters beside another'):
-            self.assertEqual('Refused', found[attack][0], found[attack])
+            self.assertEqual('OutOfBounds', found[attack][0], found[attack])
         self.assertEqual(['returned', ''], found['guest'])
         # Every kernel counts the time of a thread; QEMU sleeps.
         self.assertEqual('returned', found['counters'][0], found['counters'])
