@@ -60,7 +60,8 @@ STATUS = {'ghsched-bench cloud': 1}
 DATABASE = {'ghsched server set'}
 
 #: Commands that read files, libvirt and the kernel of their host only.
-LOCAL = {'ghsched explain', 'ghsched-host blame', 'ghsched-host plan',
+LOCAL = {'ghsched explain', 'ghsched-host blame', 'ghsched-host describe',
+         'ghsched-host plan',
          'ghsched-host reconcile', 'ghsched-bench list', 'ghsched-bench run',
          'ghsched-bench report', 'ghsched-bench compare',
          'ghsched-bench machine', 'ghsched-bench verify', 'ghsched-exporter',
