@@ -44,7 +44,16 @@ class PlainServerTest(base.TestCase):
                                    strict=True):
             self.assertEqual(expected, found)
         self.assertEqual(changes(stock), changes(ours))
-        self.assertEqual(stock['messages'].keys(), ours['messages'].keys())
+        self.assertEqual(messages(stock), messages(ours))
+
+
+def messages(found):
+    """Return messages, without those of services that report they are alive.
+
+    Whether one reports once more as its database ends depends on the clock.
+    """
+    return {text for text in found['messages']
+            if not text.startswith('nova.servicegroup.')}
 
 
 def changes(found):
