@@ -49,7 +49,8 @@ configure() {
         "$here"/*.{service,socket} -t "$root/etc/systemd/system"
     install "$here/addresses" -t "$root/usr/local/sbin"
     ln -s multi-user.target "$root/etc/systemd/system/default.target"
-    chroot "$root" systemctl --quiet enable ghsched-guest addresses commands.socket
+    chroot "$root" systemctl --quiet enable ghsched-guest addresses \
+        commands.socket
     chroot "$root" systemctl --quiet mask getty@tty1 serial-getty@ttyS0 \
         apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
         e2scrub_all.timer e2scrub_reap fstrim.timer systemd-timesyncd
