@@ -29,6 +29,8 @@ from ghsched_placement.fit.cells import CpuChoice
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.fit.cells import ThreadPolicy
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.fit.node_capacity import make_caches_word
+from ghsched_placement.fit import parts
 from ghsched_placement.flavor import keys
 
 
@@ -78,18 +80,18 @@ def find_shortage(extra_specs: Mapping[str, str],
     most, promised = 0, 0
     for node in host_nodes:
         caches = make_caches(node, threads)
-        number = count_promised(caches, needed)
-        if number is None or sum(one.free for one in caches) < needed:
+        number = _count_promised(caches, needed)
+        if not number or sum(one.free for one in caches) < needed:
             continue
         largest = sorted((one.room for one in caches), reverse=True)
         if sum(largest[:number]) >= most:
             most, promised = sum(largest[:number]), number
     if not promised or most >= needed:
         return None
-    where = 'one L3 cache' if promised == 1 else f'{promised} L3 caches'
+    what = make_caches_word(promised)
     return Lack(
-        None, f'dedicated CPUs of {where}', most, needed,
-        f'no NUMA node has {needed} dedicated CPUs of {where} free '
+        None, what, most, needed,
+        f'no NUMA node has {needed} {what} free '
         f'({keys.CPU_CACHE.extra_spec}={cache_part.REQUIRE})',
         f'the most free is {most}',
         f'{keys.CPU_CACHE.extra_spec}=prefer takes CPUs of more caches')
@@ -108,8 +110,8 @@ def _iterate_cpus(host_node: HostCell, needed: int, threads: ThreadPolicy,
         yield dedicated
         return
     caches = make_caches(host_node, threads)
-    most = count_promised(caches, needed) if is_required else len(caches)
-    yield from _iterate_choices(caches, needed, most or 0)
+    most = _count_promised(caches, needed) if is_required else len(caches)
+    yield from _iterate_choices(caches, needed, most)
 
 
 def make_caches(host_node: HostCell,
@@ -140,16 +142,13 @@ def _count_vcpus(core: frozenset[int], free: frozenset[int],
     return len(free)
 
 
-def count_promised(caches: Iterable[L3Cache], needed: int) -> int | None:
+def _count_promised(caches: Iterable[L3Cache], needed: int) -> int:
     """Return the fewest L3 caches that hold a guest node on an empty host.
 
     :param needed: number of dedicated CPUs of the guest NUMA node.
-    :returns: None if the host NUMA node is too small.
+    :returns: 0 if the host NUMA node is too small.
     """
-    sums = itertools.accumulate(sorted((one.total for one in caches),
-                                       reverse=True))
-    return next((number for number, total in enumerate(sums, 1)
-                 if total >= needed), None)
+    return parts.count_least_parts((one.total for one in caches), needed)
 
 
 def _iterate_choices(caches: Sequence[L3Cache], needed: int,
@@ -167,22 +166,8 @@ def _iterate_choices(caches: Sequence[L3Cache], needed: int,
     for number in range(1, most + 1):
         ways = itertools.islice(itertools.combinations(by_room, number),
                                 _MOST_TRIED)
-        tight = _choose_tight(by_room, number, needed)
-        for way in dict.fromkeys((*tight, *ways)):
+        tight = tuple(by_room[place] for place in parts.choose_parts(
+            [one.room for one in by_room], needed, number))
+        for way in dict.fromkeys((tight, *ways)):
             if sum(one.free for one in way) >= needed:
                 yield frozenset().union(*(one.cpus for one in way))
-
-
-def _choose_tight(by_room: Sequence[L3Cache], number: int,
-                  needed: int) -> list[tuple[L3Cache, ...]]:
-    """Return caches of which the last has the least room that suffices.
-
-    :param by_room: caches, those with most room first.
-    :param number: number of caches to return.
-    :returns: at most one way.
-    """
-    chosen = by_room[:number - 1]
-    rest = needed - sum(one.room for one in chosen)
-    return [(*chosen, min(
-        (one for one in by_room[number - 1:] if one.room >= rest),
-        key=lambda one: one.room))] if by_room[number - 1].room >= rest else []
