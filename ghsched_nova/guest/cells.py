@@ -51,6 +51,14 @@ class Cell:
         return self.host_nodes[0] if len(self.host_nodes) == 1 else None
 
 
+def is_device_cell(cell: etree._Element) -> bool:
+    """Whether a NUMA cell has devices only; Nova makes none without memory.
+
+    :param cell: ``<cell>`` of a domain.
+    """
+    return bool(cell.get('memory') == '0')
+
+
 def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
     """Parse the guest NUMA nodes of a domain, in ascending order.
 
@@ -65,7 +73,7 @@ def parse_cells(domain: etree._Element) -> tuple[Cell, ...]:
            for one in domain.findall('numatune/memnode')}
     cells = [_parse_cell(number, one, own, general) for number, one
              in enumerate(domain.findall('cpu/numa/cell'))
-             if one.get('memory') != '0']
+             if not is_device_cell(one)]
     if not cells:
         count = int(domain.findtext('vcpu') or 0)
         cells = [Cell(0, frozenset(range(count)),

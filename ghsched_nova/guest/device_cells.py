@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 from lxml import etree
 
+from ghsched_nova.guest import cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_nova.guest import pci_topology as pci
@@ -113,9 +114,7 @@ def _get_acpi(device: etree._Element) -> etree._Element:
 
 def _strip_cells(root: etree._Element) -> bool:
     """Remove the nodes and attributes that this module has added."""
-    # Nova makes no node without memory.
-    added = [cell for cell in root.findall('cpu/numa/cell')
-             if cell.get('memory') == '0']
+    added = [*filter(cells.is_device_cell, root.findall('cpu/numa/cell'))]
     for cell in added:
         document.remove_element(cell)
     for device in pci.map_passthrough_devices(root).values():
