@@ -135,7 +135,7 @@ class HostReader:
         if self.service_levels is None:
             return None
         return service_level.map_shortage_times(
-            service_level.from_file(self.service_levels))
+            service_level.FORMAT.read(self.service_levels))
 
     def read_guests(self) -> tuple[view.MonitoredGuest, ...]:
         return self.libvirt.read_guests() if self.libvirt else ()

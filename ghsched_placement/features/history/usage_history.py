@@ -295,7 +295,6 @@ def _parse_history(found: Mapping[str, Any]) -> History:
 FILE_FORMAT = wire.FileFormat(
     'ghsched-history.json', VERSION, _parse_history, _make_fields, History,
     LONGEST)
-to_json = FILE_FORMAT.render
 
 
 def from_file(path: Path) -> History:
@@ -342,7 +341,7 @@ def to_diagnostics(history: History, server: str) -> dict[str, str]:
                   if key.server == server)[:NODES_REPORTED]
     if not keys:
         return {}
-    return {KEY: to_json(History(
+    return {KEY: FILE_FORMAT.render(History(
         {key: history.minutes[key][-MINUTES_REPORTED:] for key in keys},
         capacity={key.node: history.capacity[key.node] for key in keys
                   if key.node in history.capacity}))}

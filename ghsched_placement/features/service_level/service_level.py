@@ -381,4 +381,3 @@ def _parse_level(mapping: Mapping[str, Any]) -> Level:
 #: got in a month, and how long it was short of its guarantee.
 FORMAT: wire.FileFormat[Levels] = wire.FileFormat(
     'ghsched-service-levels.json', VERSION, _parse_levels, _make_fields, dict)
-to_json, from_file = FORMAT.render, FORMAT.read

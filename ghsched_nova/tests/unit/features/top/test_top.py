@@ -79,7 +79,7 @@ class BatchTest(top_case.TopTestCase):
 
     def test_top_with_service_levels_shows_short_time_of_guests(self):
         path = self.tree.top / 'levels.json'
-        path.write_text(service_level.to_json({
+        path.write_text(service_level.FORMAT.render({
             service_level.LevelKey(trees.UUID, 0): service_level.Level(
                 seconds=3600.0, short={'node_full': 30.0, 'unknown': 6.0,
                                        'own_cap': 900.0})}))

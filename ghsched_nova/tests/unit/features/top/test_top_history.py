@@ -51,7 +51,7 @@ class SinceTest(base.TestCase):
                     end - ago - 60, end - ago,
                     {UsageKey(uuid, 1): rate for uuid, rate in rates.items()},
                     {'u1': 'web\x1b', 'u2': 'batch'}, {1: 10e9}))
-        self.path.write_text(usage_history.to_json(history))
+        self.path.write_text(usage_history.FILE_FORMAT.render(history))
 
     def run_top(self, *options, path=None):
         output, errors = io.StringIO(), io.StringIO()
