@@ -49,7 +49,7 @@ Status = check.Status
 
 
 @dataclass(frozen=True)
-class NodeFacts:
+class MachineFacts:
     """Configuration, programs and resctrl features of a node.
 
     :param nova: release of Nova, empty without one.
@@ -134,7 +134,7 @@ class NodeFacts:
         return {NOVA_COMPUTE, COMPUTE} & set(self.programs)
 
 
-def run_node_checks(facts: NodeFacts) -> tuple[Check, ...]:
+def run_node_checks(facts: MachineFacts) -> tuple[Check, ...]:
     """Run all checks of ``ghsched-status doctor``; return their results.
 
     The results are in the order in which problems should be fixed.
@@ -154,7 +154,7 @@ def has_failed_check(checks: Iterable[Check]) -> bool:
     return any(check.status == 'error' for check in checks)
 
 
-def check_releases_and_options(facts: NodeFacts) -> Iterator[Check]:
+def check_releases_and_options(facts: MachineFacts) -> Iterator[Check]:
     """Check that ghsched supports this node's Nova and Placement releases.
 
     Also check that nova.conf was found and that its ``[ghsched]`` options are
@@ -201,7 +201,7 @@ def _check_package_release(
     return Check(title, 'ok', release)
 
 
-def check_placement_retries(facts: NodeFacts) -> Iterator[Check]:
+def check_placement_retries(facts: MachineFacts) -> Iterator[Check]:
     """Warn if Placement itself retries allocation writes after a conflict.
 
     Such a retry can allocate more than the capacity of an inventory.
@@ -221,7 +221,7 @@ def check_placement_retries(facts: NodeFacts) -> Iterator[Check]:
         yield Check(title, 'ok', 'Placement makes one attempt')
 
 
-def check_compute_host(facts: NodeFacts) -> Iterator[Check]:
+def check_compute_host(facts: MachineFacts) -> Iterator[Check]:
     """Check the configuration of a node that runs nova-compute.
 
     The driver, the running program, resctrl, the bandwidth of NUMA nodes and
@@ -249,7 +249,7 @@ def check_compute_host(facts: NodeFacts) -> Iterator[Check]:
                     'install oslo.privsep where nova-compute finds it')
 
 
-def _check_compute_driver(facts: NodeFacts) -> Check:
+def _check_compute_driver(facts: MachineFacts) -> Check:
     """Check that ``[DEFAULT]compute_driver`` is ghsched's driver."""
     if facts.driver != DRIVER:
         return Check('driver', 'error',
@@ -258,7 +258,7 @@ def _check_compute_driver(facts: NodeFacts) -> Check:
     return Check('driver', 'ok', facts.driver)
 
 
-def _check_compute_program(facts: NodeFacts) -> Check:
+def _check_compute_program(facts: MachineFacts) -> Check:
     """Check that the running nova-compute program suits the configured driver.
 
     ghsched's driver works only in ghsched's own nova-compute program.
@@ -280,7 +280,7 @@ def _check_compute_program(facts: NodeFacts) -> Check:
     return Check(title, 'ok', ', '.join(facts.running_compute_programs))
 
 
-def _check_resctrl_mount(facts: NodeFacts) -> Iterator[Check]:
+def _check_resctrl_mount(facts: MachineFacts) -> Iterator[Check]:
     """Check that resctrl is mounted, supported and not world-accessible."""
     # A host without control of bandwidth may have other controls.
     known = {'mount', 'control'} if facts.dialect else {'mount'}
@@ -320,7 +320,7 @@ def _check_resctrl_mount(facts: NodeFacts) -> Iterator[Check]:
                     'them')
 
 
-def check_scheduler_node(facts: NodeFacts) -> Iterator[Check]:
+def check_scheduler_node(facts: MachineFacts) -> Iterator[Check]:
     """Check the filters and the running program of a nova-scheduler node."""
     if not facts.is_scheduler_node:
         yield Check('scheduler', 'skipped', 'no filters are set and no '
@@ -339,7 +339,7 @@ def check_scheduler_node(facts: NodeFacts) -> Iterator[Check]:
         yield Check('scheduler program', 'ok', SCHEDULER)
 
 
-def _check_scheduler_filters(facts: NodeFacts) -> Check:
+def _check_scheduler_filters(facts: MachineFacts) -> Check:
     """Check that nova-scheduler is configured with ghsched's filters."""
     if FILTERS not in facts.available:
         return Check('filter', 'error', f'{FILTER} is not an available '

@@ -87,7 +87,7 @@ def make_placement_client(
 
 
 def check_guaranteed_bandwidth(
-    facts: checks.NodeFacts, options: cfg.ConfigOpts
+    facts: checks.MachineFacts, options: cfg.ConfigOpts
 ) -> Iterator[checks.Check]:
     """Check that no NUMA node of the cloud guarantees too much bandwidth.
 

@@ -55,7 +55,7 @@ _TITLE = re.compile(r'([^\s:/]+): (?:master process \[|.*worker\()')
 
 def read_node_facts(
     files: Sequence[str] | None, proc: Path = Path('/proc')
-) -> checks.NodeFacts:
+) -> checks.MachineFacts:
     """Read the configuration, programs and resctrl features of this node.
 
     :param files: configuration files; None for those of nova-compute.
@@ -67,7 +67,7 @@ def read_node_facts(
     root = Path(section.resctrl_path)
     host, unavailable = _read_resctrl_features(section, invalid)
     own_file, attempts = read_placement_write_attempts(files)
-    return checks.NodeFacts(
+    return checks.MachineFacts(
         nova=_get_installed_release('nova'),
         placement=_get_installed_release('openstack-placement'),
         files=tuple(found.config_file or ()),

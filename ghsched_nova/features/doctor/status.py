@@ -60,7 +60,7 @@ def make_upgrade_result(
 
 
 def _make_upgrade_check(
-    check_node: Callable[[checks.NodeFacts], Iterator[checks.Check]],
+    check_node: Callable[[checks.MachineFacts], Iterator[checks.Check]],
 ) -> Callable[['Checks'], upgradecheck.Result]:
     """Convert a check of this node to a check of oslo.upgradecheck.
 

@@ -55,7 +55,7 @@ TREE = Path(__file__).parents[5]
 GOING_BACK = TREE / 'doc' / 'source' / 'operators' / 'going-back.rst'
 
 #: A node with all services, and nothing wrong.
-GOOD = checks.NodeFacts(
+GOOD = checks.MachineFacts(
     nova='34.0.0', placement='16.0.0', files=('/etc/nova/nova.conf',),
     driver=DRIVER, available=(checks.FILTERS,),
     enabled=('ComputeFilter', checks.FILTER),
@@ -179,7 +179,7 @@ class ChecksTest(base.TestCase):
     def test_compute_host_whose_configuration_is_not_found_is_skipped(self):
         """The service in a container has files of its own."""
         found = checks.run_node_checks(
-            checks.NodeFacts(programs=(COMPUTE,))
+            checks.MachineFacts(programs=(COMPUTE,))
         )
         self.assertEqual(
             {'compute': 'skipped'},
@@ -201,12 +201,13 @@ class ChecksTest(base.TestCase):
               'it')], [(one.name, one.text, one.remedy) for one in found])
 
     def test_checks_not_about_a_node_are_skipped(self):
-        found = checks.run_node_checks(checks.NodeFacts(files=('nova.conf',)))
+        found = checks.run_node_checks(
+            checks.MachineFacts(files=('nova.conf',)))
         self.assertEqual({'ok', 'skipped'}, {one.status for one in found})
         self.assertFalse(checks.has_failed_check(found))
 
     @given(st.builds(
-        checks.NodeFacts, st.text(max_size=5), st.text(max_size=5),
+        checks.MachineFacts, st.text(max_size=5), st.text(max_size=5),
         driver=st.text(max_size=3), enabled=st.lists(st.sampled_from(
             ['', 'NUMATopologyFilter', checks.FILTER])).map(tuple),
         programs=st.lists(st.text(max_size=3)).map(tuple),
