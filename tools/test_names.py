@@ -20,7 +20,9 @@ alone knows another library's.
 
 What tests of more than one room use (a room is a folder of tests) is in
 ``tests/fixtures/`` of its package, and so is a fixture class that more than
-one module uses. FILE are the files of both packages' tests.
+one module uses. A name that a test takes from a module of ours must be there:
+mypy does not read tests, and one that runs in another stage would fail there
+only. FILE are the files of both packages' tests.
 """
 
 import ast
@@ -50,12 +52,23 @@ class Module:
             alias.asname or alias.name: f'{node.module}.{alias.name}'
             for node in body if isinstance(node, ast.ImportFrom)
             for alias in node.names}
+        #: Names of modules that are names of variables as well.
+        self.hidden = {
+            self._imported[name] for node in ast.walk(tree)
+            if (name := getattr(node, 'arg', None) or (
+                node.id if isinstance(node, ast.Name)
+                and isinstance(node.ctx, ast.Store) else None))
+            in self._imported}
         self.used = {
             f'{self._imported[node.value.id]}.{node.attr}': node.lineno
             for node in ast.walk(tree) if isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id in self._imported}
         self.used.update(dict.fromkeys(self._imported.values(), 1))
+        self.patched = {
+            f'{self._imported[node.args[0].id]}.{node.args[1].value}':
+            node.lineno for node in ast.walk(tree) if is_patch(node)
+            and node.args[0].id in self._imported}
 
     def bases(self, name: str) -> list[str]:
         """Return the bases of a class, each with its module's name."""
@@ -67,6 +80,50 @@ class Module:
                 else first)
             found.append(f'{origin}.{rest}' if rest else origin)
         return found
+
+
+def is_patch(node: ast.AST) -> bool:
+    """Whether a call replaces or reads an attribute that a string names."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr='MockPatchObject' | 'object'),
+                      args=[ast.Name(), ast.Constant(str()), *_]):
+            return True
+    return False
+
+
+def names_of(path: Path) -> set[str]:
+    """Return the names that a module binds at its top, at any depth of ifs."""
+    found = set()
+    todo = list(ast.parse(path.read_text()).body)
+    while todo:
+        node = todo.pop()
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Import() | ast.ImportFrom():
+                found |= {(alias.asname or alias.name).partition('.')[0]
+                          for alias in node.names}
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+            case _:
+                todo += ast.iter_child_nodes(node)
+    return found
+
+
+def find_missing(modules: list[Module]) -> Iterator[str]:
+    """Yield a line of text for each name that its module does not have."""
+    names: dict[Path, set[str]] = {}
+    for module in modules:
+        for name, line in {**module.used, **module.patched}.items():
+            owner, _, attribute = name.rpartition('.')
+            path = Path(owner.replace('.', '/') + '.py')
+            if not owner.startswith('ghsched_') or not path.is_file() or (
+                    owner in module.hidden or attribute.startswith('__')):
+                continue
+            if path not in names:
+                names[path] = names_of(path)
+            if attribute not in names[path]:
+                yield f'{module.path}:{line}: {owner} has no {attribute}'
 
 
 def has_tests(node: ast.ClassDef) -> bool:
@@ -133,5 +190,6 @@ if __name__ == '__main__':
     scheme = Scheme(modules)
     found = [text for module in modules for text in scheme.broken(module)]
     found += misplaced(modules)
+    found += find_missing(modules)
     print(*found, sep='\n', end='\n' if found else '')
     sys.exit(bool(found))
