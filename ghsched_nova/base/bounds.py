@@ -47,17 +47,17 @@ MAX_VALUES = 1_000_000
 
 #: Values that a check may still visit; exhausted at MAX_VALUES.
 _Budget = Iterator[int]
-#: Checks a value that has crossed, and returns what it stands for.
+#: Checks a packed value, and returns the value that was packed.
 _Reader = Callable[[object, _Budget], Any]
 
 
 class OutOfBounds(ValueError):  # noqa: N818
-    """An argument of a privileged call is out of its bounds."""
+    """Raised if an argument of a privileged call is out of its bounds."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Smallest and largest permitted number."""
+    """Bounds of a number: smallest and largest permitted number."""
 
     least: int
     most: int
@@ -88,7 +88,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Is:
-    """Bound by a predicate.
+    """Bounds of a value by a predicate.
 
     :param predicate: function that returns whether a value is permitted.
     :param kind: name of the permitted values, for errors.
@@ -129,7 +129,7 @@ class Checked:
 
         The annotations of the function's parameters give the bounds.
 
-        :param args: arguments as they have crossed, see :func:`pack`.
+        :param args: packed arguments, see :func:`pack`.
         :returns: result of the function.
         :raises OutOfBounds: if an argument is out of its bounds.
         """
@@ -149,9 +149,10 @@ class Checked:
 
 
 def pack(value: Any) -> Any:
-    """Return a value as lists of texts, numbers and lists.
+    """Convert a value to nested lists of texts and numbers.
 
     A dataclass becomes the list of its fields, a mapping that of its pairs.
+    The channel to a privileged helper does not carry other types.
     """
     if dataclasses.is_dataclass(value):
         value = [getattr(value, one.name)
@@ -166,7 +167,7 @@ def pack(value: Any) -> Any:
 
 
 class Codec:
-    """Reader of values of one type that have crossed.
+    """Decoder of packed values of one type, see :func:`pack`.
 
     :param annotation: type annotation, in which ``Annotated`` gives bounds.
     :param bounded: whether numbers and texts must have bounds. The answers of
@@ -178,8 +179,9 @@ class Codec:
         self._read = _make_reader(annotation, bounded)
 
     def unpack(self, packed: object, budget: _Budget | None = None) -> Any:
-        """Return the value that :func:`pack` has made lists of.
+        """Convert a packed value back to its type, and check its bounds.
 
+        :param packed: result of :func:`pack`.
         :param budget: counter of the values that may still be checked.
         :raises OutOfBounds: if a value is of a wrong type, or out of its
             bounds.

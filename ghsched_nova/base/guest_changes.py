@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Changes to what guests have of the kernel, and problems that prevent them.
+"""Changes of guests' threads and interrupts, and problems with them.
 
 Threads and interrupts of guests are reported alike.
 """
@@ -24,7 +24,7 @@ Action = TypeVar('Action')
 
 
 class Change(Protocol):
-    """Change of what a guest has of the kernel, as commands print it."""
+    """Change of a guest's thread or interrupt, as commands print it."""
 
     @property
     def kind(self) -> str:
@@ -48,7 +48,8 @@ class Change(Protocol):
 
     @property
     def details(self) -> str:
-        """Subject and value, for admins."""
+        """Text for admins: thread or interrupt that is changed, and its value.
+        """
 
     @property
     def reason(self) -> str:
@@ -71,7 +72,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class ChangeReport(Generic[Action]):
-    """Changes that were or are to be made, and problems that prevent others.
+    """Changes that were made or are planned, and problems that prevent others.
     """
 
     actions: tuple[Action, ...] = ()

@@ -71,7 +71,7 @@ _Result = TypeVar('_Result')
 
 
 class HelperTimeout(Exception):  # noqa: N818
-    """A privileged helper has not answered in time.
+    """Raised if a privileged helper does not answer in time.
 
     The helper may still carry out the call.
     """
@@ -227,9 +227,10 @@ def _close(owner: priv_context.PrivContext) -> None:
 
 
 def stop_idle_helpers() -> None:
-    """Stop each privileged helper that was not called since the last call.
+    """Stop privileged helpers that were not used since the previous check.
 
-    Each helper takes some 36 MiB. That of resctrl is called with each report.
+    Each helper takes some 36 MiB. The helper of resctrl is not stopped,
+    because each report of the host calls it.
     """
     for owner in (threads, memory, connections, counters):
         try:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Records of nova-compute in files that outlive it."""
+"""Records of nova-compute in files, which survive restarts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

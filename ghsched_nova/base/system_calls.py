@@ -30,8 +30,8 @@ _NUMBERS = {
                 'sched_setattr': 274, 'sched_getattr': 275}}
 
 
-def call(name: str, *arguments: object) -> int:
-    """Make a system call of this thread.
+def make_system_call(name: str, *arguments: object) -> int:
+    """Make a Linux system call in this thread, and return its result.
 
     :param arguments: values of ctypes, or integers that fit into an int.
     :returns: result of the call, 0 or more.

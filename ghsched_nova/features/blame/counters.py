@@ -187,7 +187,7 @@ def _perf_event_open(attr: bytes, tid: int) -> int:
     :param attr: ``struct perf_event_attr``.
     :raises OSError: if there is no such counter.
     """
-    return system_calls.call(
+    return system_calls.make_system_call(
         'perf_event_open', ctypes.create_string_buffer(attr, len(attr)),
         ctypes.c_int(tid), ctypes.c_int(-1), ctypes.c_int(-1),
         ctypes.c_ulong(_CLOEXEC))

@@ -194,7 +194,7 @@ def _call_move_pages(process: int, addresses: 'array[int]', node: int) -> int:
     count = len(addresses)
     nodes = array('i', [node]) * count
     status = array('i', [-1]) * count
-    system_calls.call(
+    system_calls.make_system_call(
         'move_pages', ctypes.c_long(process), ctypes.c_ulong(count),
         *(ctypes.c_void_p(one.buffer_info()[0])
           for one in (addresses, nodes, status)), ctypes.c_long(_MOVE_ALL))

@@ -67,7 +67,7 @@ def try_deadline_scheduling(tid: int, scheduling: Scheduling) -> int:
             scheduling.runtime_us, scheduling.deadline_us,
             scheduling.period_us))), _ATTR.size)
     try:
-        return system_calls.call('sched_setattr', tid, attr, 0)
+        return system_calls.make_system_call('sched_setattr', tid, attr, 0)
     except OSError as error:
         return error.errno or errno.EIO
 
@@ -78,7 +78,7 @@ def read_deadline_scheduling(tid: int) -> Scheduling:
     :raises OSError: if the thread does not exist.
     """
     attr = ctypes.create_string_buffer(_ATTR.size)
-    system_calls.call('sched_getattr', tid, attr, _ATTR.size, 0)
+    system_calls.make_system_call('sched_getattr', tid, attr, _ATTR.size, 0)
     times = _ATTR.unpack(attr.raw)[5:]
     return Scheduling(DEADLINE, None, *(time // 1000 for time in times))
 

@@ -24,13 +24,14 @@ class SystemCallTest(base.TestCase):
 
     def test_error_is_that_of_the_kernel(self):
         attr = ctypes.create_string_buffer(48)
-        self.assertEqual(0, system_calls.call('sched_getattr', 0, attr, 48, 0))
+        self.assertEqual(0, system_calls.make_system_call(
+            'sched_getattr', 0, attr, 48, 0))
         # PID_MAX_LIMIT of include/linux/threads.h.
-        self.assertRaises(ProcessLookupError, system_calls.call,
+        self.assertRaises(ProcessLookupError, system_calls.make_system_call,
                           'sched_getattr', 2 ** 22, attr, 48, 0)
 
     def test_unknown_machine_has_no_system_calls(self):
         with mock.patch('platform.machine', return_value='riscv64'):
-            error = self.assertRaises(OSError, system_calls.call,
+            error = self.assertRaises(OSError, system_calls.make_system_call,
                                       'move_pages', 0)
         self.assertEqual(errno.ENOSYS, error.errno)
