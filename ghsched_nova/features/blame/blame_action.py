@@ -45,7 +45,7 @@ def report_slowing_guests(context: Any, uuid: str,
     prove = blame_report.parse_prove_flag(action)
     if prove:
         rules.authorize(context, rules.BLAME_PROVE, target)
-        records.check_unlocked(context, server)
+        records.refuse_locked_server(context, server)
     with records.open_cell_context(uuid, context) as cell:
         report = get_blame_report(cell, uuid, prove)
     return report if context.is_admin else blame_report.hide_other_guests(

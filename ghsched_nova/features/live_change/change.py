@@ -54,8 +54,8 @@ class GuestRecord:
     :param evacuation_sources: UUIDs of compute nodes that the guest was
         evacuated from and that are still down; the guest holds allocations on
         them until they are back.
-    :param abandoned: whether a change or move has locked the server that must
-        have ended by now, and did not unlock the server.
+    :param abandoned: whether the server is still locked by a change or move
+        that must have ended by now.
     """
 
     uuid: str
@@ -304,7 +304,7 @@ class PolicyChanger:
             self._set(plan, undo)
         if larger != plan.amounts_after:
             self.records.check_lock()
-            undo.steps.append(lambda: self._allocate_again(plan, undo))
+            undo.steps.append(lambda: self._reallocate_amounts(plan, undo))
             allocation.write_amounts(plan.amounts_after)
         self.records.save_extra_specs(plan.change.extra_specs)
 
@@ -356,12 +356,14 @@ class PolicyChanger:
 
     # -- undoing --------------------------------------------------------------
 
-    def _allocate_again(self, plan: PolicyChangePlan, undo: rollback.Rollback
-                        ) -> str:
-        """Allocate what the change has released, before the host enforces it.
+    def _reallocate_amounts(
+        self, plan: PolicyChangePlan, undo: rollback.Rollback
+    ) -> str:
+        """Allocate the larger amounts of a guest's old and new policy again.
 
-        Another guest may have been given it. The host and Placement then keep
-        the new policy, which is lower.
+        This rolls back the release of the old amounts, before the host
+        enforces the old policy. If another guest has taken the released
+        amounts, the host and Placement keep the new policy, which is lower.
 
         :param undo: undo steps of the change that have not run yet; all are
             removed if the amounts cannot be allocated.

@@ -24,10 +24,9 @@ MEMS = 'cpuset.mems'
 
 def find_cpuset_groups(pid: int, proc: Path = Path('/proc'),
                        root: Path = ROOT) -> list[Path]:
-    """Return the control groups that restrict a process's memory to nodes.
+    """Return the cpuset control groups of a QEMU process and of its threads.
 
-    These are the cpuset groups of the process and of its threads. Groups that
-    QEMU may share with other processes are left out.
+    Groups that QEMU may share with other processes are left out.
 
     :returns: directories of the groups.
     """

@@ -58,7 +58,8 @@ class Mover:
     :param changing: lock that is held while the policy of a guest changes.
     """
 
-    def __init__(self, own_engine: engine.HostEngine, memory: page_move.Memory,
+    def __init__(self, own_engine: engine.HostEngine,
+                 memory: page_move.MemoryMover,
                  changing: contextlib.AbstractContextManager[Any]) -> None:
         self._engine = own_engine
         self._memory = memory
@@ -126,8 +127,8 @@ class Mover:
                     '%(error)r',
                     {'name': domain.guest.name, 'error': error})
         try:
-            if move_xml.read_move_record(domain.live) is not None:
-                if is_same_placement(request.move.after, record()):
+            if move_xml.read_move_record(domain.live_xml) is not None:
+                if has_same_nodes_and_cpus(request.move.after, record()):
                     return
                 self._move_domain(domain, move_messages.MoveRequest(
                     request.move.make_reverse_plan(), request.shared_cpus))
@@ -157,7 +158,7 @@ class Mover:
         :param cells: NUMA nodes of the guest in Nova's record.
         :returns: whether a move of the domain was interrupted.
         """
-        packed = move_xml.read_move_record(domain.live)
+        packed = move_xml.read_move_record(domain.live_xml)
         if packed is None:
             return False
         try:
@@ -166,7 +167,7 @@ class Mover:
             self._remove_record(domain)
             return True
         for move in (request.move, request.move.make_reverse_plan()):
-            if is_same_placement(move.after, cells):
+            if has_same_nodes_and_cpus(move.after, cells):
                 self._move_domain(
                     domain,
                     move_messages.MoveRequest(move, request.shared_cpus))
@@ -190,27 +191,28 @@ class Mover:
         """
         move = request.move
         with self._changing:
-            wanted = move_xml.make_policy_after_move(domain.live, move)
+            wanted = move_xml.make_policy_after_move(domain.live_xml, move)
             if (wanted is not None
-                    and metadata.read_policy(domain.live) != wanted):
-                domain.write(wanted)
+                    and metadata.read_policy(domain.live_xml) != wanted):
+                domain.write_policy(wanted)
             self._engine.reconcile_guest(
-                desired.parse_running_domain(domain.live, domain.guest.id))
+                desired.parse_running_domain(domain.live_xml, domain.guest.id))
         self._pin_threads(domain, request)
         self._memory.move_guest_memory(
             domain.guest.name, dict(move.nodes_moved.values()),
             [cell.host_node for cell in move.before])
-        xml = self._engine.domain_xml.update_memorytune(move_xml.render_move(
-            domain.persistent, move, request.shared_cpus))
-        if xml != domain.persistent:
+        xml = self._engine.domain_xml.update_memorytune(
+            move_xml.apply_move_to_xml(domain.persistent_xml, move,
+                                       request.shared_cpus))
+        if xml != domain.persistent_xml:
             domain.define(xml)
 
     def _pin_threads(self, domain: policy_change.LiveDomain,
                      request: move_messages.MoveRequest) -> None:
         before, after = (
             thread_pins.parse_pins(document.parse_element(xml))
-            for xml in (domain.live, move_xml.render_move(
-                domain.live, request.move, request.shared_cpus)))
+            for xml in (domain.live_xml, move_xml.apply_move_to_xml(
+                domain.live_xml, request.move, request.shared_cpus)))
         most = max((max(cpus) for cpus in after.values() if cpus),
                    default=-1)
         handle = domain.guest._domain
@@ -256,8 +258,8 @@ class Mover:
                 self._busy.discard(uuid)
 
 
-def is_same_placement(first: Sequence[GuestCell],
-                      second: Sequence[GuestCell]) -> bool:
+def has_same_nodes_and_cpus(first: Sequence[GuestCell],
+                            second: Sequence[GuestCell]) -> bool:
     """Whether two records of a guest have the same host NUMA nodes and CPUs.
     """
     def key(cell: GuestCell) -> tuple[Any, ...]:

@@ -49,12 +49,12 @@ class HostMoves:
 
     :param virtapi: VirtAPI of Nova's libvirt driver.
     :param mover: mover of the domains of this host.
-    :param memory: mover of guests' memory, which is asked whether the memory
-        can be moved.
+    :param memory: mover of guests' memory, which also checks whether the
+        memory can be moved.
     """
 
     def __init__(self, virtapi: Any, mover: guest_move.Mover,
-                 memory: page_move.Memory) -> None:
+                 memory: page_move.MemoryMover) -> None:
         self._virtapi = virtapi
         self._mover = mover
         self._memory = memory
@@ -71,7 +71,7 @@ class HostMoves:
         :raises NotChanged: if the guest cannot move; the text has all reasons.
         """
         found = move_checks.list_node_move_refusals(
-            domain.live, move_messages.unpack_move(move), self._memory,
+            domain.live_xml, move_messages.unpack_move(move), self._memory,
             Path(shared.config().ghsched.sysfs_path))
         if found:
             raise policy_change.NotChanged('; '.join(found))
@@ -91,7 +91,7 @@ class HostMoves:
         """
         self.check_move(domain, move)
         request = move_messages.unpack_move(move)
-        if not guest_move.is_same_placement(
+        if not guest_move.has_same_nodes_and_cpus(
                 request.move.before,
                 numa.list_guest_cells(instance.numa_topology)):
             raise policy_change.NotChanged(

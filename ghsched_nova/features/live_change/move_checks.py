@@ -44,7 +44,7 @@ _PINNED = {
 
 
 def list_node_move_refusals(xml: str, request: move_messages.MoveRequest,
-                            guest_memory: page_move.Memory,
+                            guest_memory: page_move.MemoryMover,
                             sysfs: Path = Path('/sys')) -> list[str]:
     """Return the reasons why a domain cannot move to other NUMA nodes.
 
@@ -61,14 +61,14 @@ def list_node_move_refusals(xml: str, request: move_messages.MoveRequest,
     return [
         *_get_pinned_memory(root), *_find_policy_errors(xml, request),
         *_check_bound_memory(name, request, guest_memory),
-        *_describe_differences(
+        *_find_record_differences(
             root, request, guest_memory.read_allowed_nodes(name)),
         *_find_memory_shortages(request, sysfs),
     ]
 
 
 def _check_bound_memory(name: str, request: move_messages.MoveRequest,
-                        guest_memory: page_move.Memory) -> Iterator[str]:
+                        guest_memory: page_move.MemoryMover) -> Iterator[str]:
     refusal = guest_memory.explain_unmovable_memory(name)
     if refusal:
         yield refusal
@@ -96,10 +96,10 @@ def _get_pinned_memory(root: etree._Element) -> Iterator[str]:
                'of it can be moved while it runs')
 
 
-def _describe_differences(root: etree._Element,
-                          request: move_messages.MoveRequest,
-                          allowed: frozenset[int] | None) -> Iterator[str]:
-    """Describe how a domain's CPUs and memory differ from Nova's record.
+def _find_record_differences(root: etree._Element,
+                             request: move_messages.MoveRequest,
+                             allowed: frozenset[int] | None) -> Iterator[str]:
+    """Yield the differences of a domain's CPUs and memory from Nova's record.
 
     A domain that differs from the record cannot be moved to other NUMA nodes.
 
@@ -134,7 +134,7 @@ def _describe_differences(root: etree._Element,
 
 def _find_memory_shortages(request: move_messages.MoveRequest,
                            sysfs: Path) -> Iterator[str]:
-    """Describe target NUMA nodes with too little free memory for a move."""
+    """Yield a text for each target NUMA node with too little free memory."""
     for number in request.move.nodes_moved:
         cell = request.move.after[number]
         free = _read_free_memory(
@@ -148,7 +148,7 @@ def _find_memory_shortages(request: move_messages.MoveRequest,
 
 
 def _read_free_memory(cell: GuestCell, node: Path) -> int | None:
-    """Return how much free memory a host node has for a guest NUMA node.
+    """Read the free memory that a host node has for a guest NUMA node.
 
     Only pages of the guest node's page size count.
 

@@ -57,8 +57,9 @@ def map_vcpu_cpus(cells: Iterable[GuestCell],
     return found
 
 
-def find_helper_cpus(cells: Iterable[GuestCell],
-                     shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
+def get_helper_thread_cpus(
+    cells: Iterable[GuestCell], shared: Mapping[int, frozenset[int]]
+) -> frozenset[int]:
     """Return the host CPUs for a guest's emulator and I/O threads.
 
     As in Nova, these are the CPUs reserved for such threads. If none are
@@ -89,9 +90,9 @@ def make_policy_after_move(xml: str,
                                                       for cell in move.after))
 
 
-def render_move(xml: str, move: NodeMove,
-                shared: Mapping[int, frozenset[int]]) -> str:
-    """Return a domain XML after a move to other host NUMA nodes.
+def apply_move_to_xml(xml: str, move: NodeMove,
+                      shared: Mapping[int, frozenset[int]]) -> str:
+    """Return a domain's XML with the CPUs and NUMA nodes after a move.
 
     The text is unchanged if no guest NUMA node moves.
 
@@ -120,8 +121,8 @@ def _pin_helper_threads(root: etree._Element, move: NodeMove,
     Threads pinned to CPUs of their own (``hw:emulator_threads_policy=share``)
     stay where they are.
     """
-    before = find_helper_cpus(move.before, shared)
-    after = find_helper_cpus(move.after, shared)
+    before = get_helper_thread_cpus(move.before, shared)
+    after = get_helper_thread_cpus(move.after, shared)
     for name in ('emulatorpin', 'iothreadpin') if after else ():
         for pin in root.findall(f'cputune/{name}'):
             if cpulist.parse_cpu_list(pin.get('cpuset', '')) == before:

@@ -220,7 +220,7 @@ class NodeMover:
             if (isinstance(error, errors.Refused)
                     and not isinstance(error, errors.HostRollbackFailed)):
                 raise    # the guest is on its old NUMA nodes
-            self._keep_both(plan, error, undo)
+            self._keep_both_allocations(plan, error, undo)
 
     def _resolve_unanswered_call(
         self, plan: NodeMovePlan, call_id: str, timeout: errors.HostSilent,
@@ -243,13 +243,13 @@ class NodeMover:
             self.host.cancel_call(plan.guest, call_id)
             cells = self.records.read_guest_nodes().guest_cells
         except BaseException:
-            self._keep_both(plan, timeout, undo)
+            self._keep_both_allocations(plan, timeout, undo)
         if [cell.host_node for cell in cells] != [
                 cell.host_node for cell in plan.request.move.after]:
             raise errors.Refused(f'{timeout}; the server has not been moved')
 
-    def _keep_both(self, plan: NodeMovePlan, error: BaseException,
-                   undo: rollback.Rollback) -> NoReturn:
+    def _keep_both_allocations(self, plan: NodeMovePlan, error: BaseException,
+                               undo: rollback.Rollback) -> NoReturn:
         """Keep the old and the new NUMA nodes allocated after a failed move.
 
         It is unknown on which of them the guest is.
@@ -277,7 +277,8 @@ class NodeMover:
 
     @staticmethod
     def _describe_manual_steps(plan: NodeMovePlan) -> list[str]:
-        """Return what an admin must do if the result of a move is unknown."""
+        """Return the steps left to do by hand if a move's result is unknown.
+        """
         state = ('the server is on its old NUMA nodes, on its new NUMA nodes, '
                  f'or on both, of the host {plan.guest.host}; when '
                  'nova-compute runs there again, it finishes or undoes the '

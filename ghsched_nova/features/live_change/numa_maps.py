@@ -68,10 +68,7 @@ class Area:
 
     @property
     def stray_pages(self) -> int:
-        """Number of this memory area's pages that are on wrong NUMA nodes.
-
-        The area is bound to one node, and all its pages should be there.
-        """
+        """Number of pages on other NUMA nodes than the area is bound to."""
         return sum(count for node, count in self.pages.items()
                    if node != self.node)
 
@@ -137,7 +134,7 @@ def predict_rebound_node(node: int, old: Nodes, new: Nodes) -> int:
 def plan_cpuset_mems(
     new_nodes: Mapping[int, int], old_nodes: Iterable[int]
 ) -> tuple[Nodes, ...]:
-    """Plan how to move a guest's memory to other nodes by ``cpuset.mems``.
+    """Return ``cpuset.mems`` values that move a guest's memory to other nodes.
 
     The kernel moves memory when the allowed nodes in this file change.
 

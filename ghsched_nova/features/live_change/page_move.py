@@ -26,7 +26,7 @@ _TRIES = 10
 _MIB = 1 << 20
 
 
-class Memory:
+class MemoryMover:
     """Mover of guests' memory between the NUMA nodes of this host.
 
     :param run_path: directory with libvirt's ``<domain name>.pid`` files.
@@ -54,7 +54,7 @@ class Memory:
         return ''
 
     def read_allowed_nodes(self, domain_name: str) -> frozenset[int] | None:
-        """Read from which host NUMA nodes a guest may allocate memory.
+        """Read the host NUMA nodes on which a guest may allocate memory.
 
         :param domain_name: domain name of the guest.
         :returns: None if the nodes are unknown.

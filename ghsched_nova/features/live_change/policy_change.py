@@ -66,12 +66,12 @@ class LiveDomain:
     define: Callable[[str], object]
 
     @property
-    def live(self) -> str:
+    def live_xml(self) -> str:
         """Live XML of a running libvirt domain."""
         return str(self.guest.get_xml_desc())
 
     @property
-    def persistent(self) -> str:
+    def persistent_xml(self) -> str:
         """Persistent XML of a libvirt domain, including its secrets.
 
         The persistent XML applies from the next start of the domain.
@@ -79,11 +79,11 @@ class LiveDomain:
         return str(self.guest.get_xml_desc(dump_inactive=True,
                                            dump_sensitive=True))
 
-    def write(self, policy: metadata.DomainPolicy) -> None:
+    def write_policy(self, policy: metadata.DomainPolicy) -> None:
         """Write a bandwidth policy to a domain's live and persistent metadata.
 
-        vCPUs that the guest has moved between its classes are live alone: the
-        next start restores the classes of the flavor.
+        Moves of vCPUs between classes are in the live metadata only: the next
+        start restores the classes of the flavor.
         """
         texts = [metadata.render_policy(one)
                  for one in (policy, drop_moved_vcpus(policy))]
@@ -104,15 +104,18 @@ class LiveDomain:
 
 
 def drop_moved_vcpus(domain: metadata.DomainPolicy) -> metadata.DomainPolicy:
-    """Return a policy of a domain with the vCPU classes of the flavor."""
+    """Return a domain's policy without its guest's vCPU moves between classes.
+
+    Each vCPU is then in its class of the flavor.
+    """
     return replace(domain, policy=replace(domain.policy, classes=tuple(
         replace(one, moved=None) for one in domain.policy.classes)))
 
 
-def read_policy(xml: str) -> list[dict[str, Any]] | None:
-    """Return the bandwidth policy in a domain's metadata.
+def read_packed_policy(xml: str) -> list[dict[str, Any]] | None:
+    """Return a domain's bandwidth policy in the wire format of RPC calls.
 
-    Returns None if the domain has no policy.
+    :returns: None if the domain has no policy.
     """
     domain = metadata.read_policy(xml)
     if domain is None or not domain.policy.needs_control_group:
@@ -120,9 +123,9 @@ def read_policy(xml: str) -> list[dict[str, Any]] | None:
     return messages.pack_policy(domain.policy, domain.host_nodes)
 
 
-def compute_effective_values(host: engine.HostEngine,
-                             policy: Sequence[messages.Node],
-                             guests: int = 1) -> list[dict[str, Any]]:
+def compute_enforced_limits(host: engine.HostEngine,
+                            policy: Sequence[messages.Node],
+                            guests: int = 1) -> list[dict[str, Any]]:
     """Return the bandwidth limits that this host would enforce for a policy.
 
     :param guests: number of guests that share the control group. The limits
@@ -179,8 +182,9 @@ def _setting_to_dict(setting: resolve.DomainSetting) -> dict[str, Any]:
 def domain_has_policy(host: engine.HostEngine, domain: LiveDomain,
                       policy: Sequence[messages.Node]) -> bool:
     """Whether a domain already has a policy in its live and persistent XML."""
-    xml = domain.persistent
-    return (read_policy(domain.live) == read_policy(xml) == list(policy)
+    xml = domain.persistent_xml
+    return (list(policy) == read_packed_policy(domain.live_xml)
+            == read_packed_policy(xml)
             and host.domain_xml.update_memorytune(xml) == xml)
 
 
@@ -194,7 +198,7 @@ def change_policy(host: engine.HostEngine, domain: LiveDomain,
         refuses it.
     """
     asked, host_nodes = messages.unpack_policy(policy)
-    live, persistent = domain.live, domain.persistent
+    live, persistent = domain.live_xml, domain.persistent_xml
     before = metadata.read_policy(live)
     if before is None or not before.policy.needs_control_group:
         raise NotChanged('the guest has no policy to change')
@@ -209,7 +213,7 @@ def change_policy(host: engine.HostEngine, domain: LiveDomain,
             f'{" ".join(map(str, before.policy.groups))}, and cannot have '
             f'others while it runs: {" ".join(map(str, asked.groups))}')
     # Refuse a policy that the host cannot enforce before anything is written.
-    compute_effective_values(host, policy)
+    compute_enforced_limits(host, policy)
     try:
         _apply_policy(host, domain, _replace_limits(before, asked))
     except Exception as error:
@@ -233,16 +237,16 @@ def _replace_limits(before: metadata.DomainPolicy,
 def _apply_policy(host: engine.HostEngine, domain: LiveDomain,
                   wanted: metadata.DomainPolicy) -> None:
     """Write a bandwidth policy to a running domain's XML and enforce it."""
-    if metadata.read_policy(domain.live) != wanted or (
-            metadata.read_policy(domain.persistent)
+    if metadata.read_policy(domain.live_xml) != wanted or (
+            metadata.read_policy(domain.persistent_xml)
             != drop_moved_vcpus(wanted)):
-        domain.write(wanted)
-    xml = domain.persistent
+        domain.write_policy(wanted)
+    xml = domain.persistent_xml
     updated = host.domain_xml.update_memorytune(xml)
     if updated != xml:
         domain.define(updated)
     host.reconcile_guest(
-        desired.parse_running_domain(domain.live, domain.guest.id))
+        desired.parse_running_domain(domain.live_xml, domain.guest.id))
 
 
 def _restore_policy(host: engine.HostEngine, domain: LiveDomain,
@@ -255,10 +259,10 @@ def _restore_policy(host: engine.HostEngine, domain: LiveDomain,
         restored.
     """
     steps: Sequence[tuple[str, Callable[[], object]]] = (
-        ('the metadata of the domain', lambda: domain.write(before)),
+        ('the metadata of the domain', lambda: domain.write_policy(before)),
         ('its persistent definition', lambda: domain.define(persistent)),
         ('its control group', lambda: host.reconcile_guest(
-            desired.parse_running_domain(domain.live, domain.guest.id))))
+            desired.parse_running_domain(domain.live_xml, domain.guest.id))))
     texts = []
     for what, step in steps:
         try:

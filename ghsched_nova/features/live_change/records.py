@@ -76,7 +76,7 @@ class NovaRecords:
             raise errors.RefusedByState(
                 f'the server is {instance.vm_state}; only one that is '
                 f'{", ".join(sorted(_STATES))} can be changed')
-        self._check_task(instance)
+        self._check_task_state(instance)
         self._check_compute_service_is_up(instance)
         node = objects.ComputeNode.get_by_host_and_nodename(
             self._context, instance.host, instance.node)
@@ -126,7 +126,7 @@ class NovaRecords:
                          server_lock.read_lock(instance) == self._abandoned)
         try:
             if is_taken_over:
-                self._take_over(instance, columns)
+                self._take_over_lock(instance, columns)
             else:
                 instance.update(columns)
                 instance.save(expected_task_state=[None],
@@ -139,11 +139,11 @@ class NovaRecords:
         self._token = lock.text
         return self._token
 
-    def _take_over(self, instance: Any, columns: dict[str, Any]) -> None:
+    def _take_over_lock(self, instance: Any, columns: dict[str, Any]) -> None:
         """Replace an abandoned lock of a server by a new one.
 
-        Instance.save() does not compare the progress, by which one of several
-        requests is the first.
+        Only the first of several requests succeeds, because the progress must
+        be unchanged. Instance.save() cannot compare the progress.
 
         :param columns: columns of Nova's record that lock the server.
         """
@@ -255,7 +255,7 @@ class NovaRecords:
             instance.flavor.extra_specs = dict(extra_specs)
             instance.save()
 
-    def _check_task(self, instance: Any) -> None:
+    def _check_task_state(self, instance: Any) -> None:
         """Refuse a server on which another operation is in progress.
 
         An abandoned lock is remembered, and can be taken over.
@@ -375,7 +375,7 @@ def get_visible_server(uuid: str, user_context: Any) -> Any:
             raise errors.GuestGone(f'Nova has no server {uuid}') from error
 
 
-def check_unlocked(context: Any, server: Any) -> None:
+def refuse_locked_server(context: Any, server: Any) -> None:
     """Refuse an action on a server that is locked against its users.
 
     Nova refuses its own actions in the same way (``check_instance_lock()`` of

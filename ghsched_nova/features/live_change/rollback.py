@@ -44,7 +44,7 @@ class ServerLock(Protocol):
         """
 
     def check_lock(self) -> None:
-        """Refuse if another change or move has taken over the server's lock.
+        """Refuse to go on if another request has taken over the server's lock.
 
         :raises Refused: if so.
         """
@@ -69,20 +69,19 @@ class Rollback:
     steps: list[UndoStep]
 
 
-class AskedHost(Protocol):
-    """Client of a compute host that answers when older calls have ended."""
+class CancellingHostClient(Protocol):
+    """Client of a compute host that can cancel calls to the host."""
 
     def cancel_call(self, guest: Any, call_id: str) -> object:
-        """Cancel a pending call; wait for a call that the host has begun."""
+        """Cancel a pending call, or wait until a call that has begun ends."""
 
 
-def _wait_for_abandoned_call(host: AskedHost, guest: Any) -> None:
-    """Wait until a compute host carries out no call of an abandoned change.
+def _wait_for_abandoned_call(host: CancellingHostClient, guest: Any) -> None:
+    """Wait until a compute host has finished the call of an abandoned change.
 
-    Nothing is done if the server was not left locked. The host answers one
-    call about a guest after the other, and refuses a call whose lock has been
-    taken over. So this is called before the lock is taken over, to leave a
-    host that is still busy in peace, and after it.
+    Nothing is done if the server has no abandoned lock. The lock is taken over
+    only when the host is idle. The function is called again afterwards,
+    because an old call may have begun in between; later ones are refused.
 
     :param guest: the guest, a
         :class:`ghsched_nova.features.live_change.change.GuestRecord`.
@@ -99,7 +98,7 @@ def _wait_for_abandoned_call(host: AskedHost, guest: Any) -> None:
 
 
 @contextlib.contextmanager
-def lock_idle_guest(host: AskedHost, guest: Any,
+def lock_idle_guest(host: CancellingHostClient, guest: Any,
                     server: ServerLock) -> Iterator[Rollback]:
     """Lock a server whose host is idle; roll back if an error is raised.
 

@@ -88,8 +88,8 @@ class PolicyEndpoint:
     :param changed: function that is called after the change of a policy, with
         the request context and the instance.
     :param mover: mover of guests between the NUMA nodes of this host.
-    :param refresh: function that shows other features a guest that was changed
-        or moved, given its UUID.
+    :param refresh: function that notifies other features of a changed or moved
+        guest, given its UUID.
     """
 
     target = oslo_messaging.Target(namespace=messages.NAMESPACE,
@@ -126,10 +126,11 @@ class PolicyEndpoint:
             return {'policy': None, 'same': False,
                     **self._describe_limits(instance_uuid, None, policy)}
         with self.running_domain(instance_uuid) as domain:
-            return {'policy': policy_change.read_policy(domain.live),
+            current = policy_change.read_packed_policy(domain.live_xml)
+            return {'policy': current,
                     'same': policy_change.domain_has_policy(
                         self._engine, domain, policy),
-                    **self._describe_limits(instance_uuid, domain.live,
+                    **self._describe_limits(instance_uuid, domain.live_xml,
                                             policy)}
 
     def _describe_limits(self, uuid: str, xml: str | None,
@@ -145,7 +146,7 @@ class PolicyEndpoint:
             self._engine, uuid, xml, policy)
         return {
             'guests': guests,
-            'effective': policy_change.compute_effective_values(
+            'effective': policy_change.compute_enforced_limits(
                 self._engine, policy, guests
             ),
         }
@@ -169,7 +170,8 @@ class PolicyEndpoint:
             # Its one form: a UUID may have any number of hyphens.
             self._void.append(str(uuid.UUID(void)))
             with self.running_domain(instance_uuid) as domain:
-                return {'policy': policy_change.read_policy(domain.live)}
+                return {'policy': policy_change.read_packed_policy(
+                    domain.live_xml)}
 
     @_return_refusals
     def set_policy(self, context: Any, instance_uuid: str,
@@ -181,7 +183,8 @@ class PolicyEndpoint:
         :param lock: ID of the caller's lock on the server.
         """
         with compute.instance_lock(instance_uuid):
-            instance = self._get_instance(context, instance_uuid, token, lock)
+            instance = self._get_locked_instance(
+                context, instance_uuid, token, lock)
             with self._changing, self.running_domain(instance_uuid) as domain:
                 policy_change.change_policy(self._engine, domain, policy)
                 LOG.info('ghsched: changed the bandwidth policy of running '
@@ -216,14 +219,15 @@ class PolicyEndpoint:
         :param lock: ID of the caller's lock on the server.
         """
         with compute.instance_lock(instance_uuid):
-            instance = self._get_instance(context, instance_uuid, token, lock)
+            instance = self._get_locked_instance(
+                context, instance_uuid, token, lock)
             with self.running_domain(instance_uuid) as domain:
                 self._mover.move_guest(context, instance, domain, move)
         self._refresh(instance_uuid)
         return {}
 
-    def _get_instance(self, context: Any, uuid: str, token: str,
-                      lock: str) -> Any:
+    def _get_locked_instance(self, context: Any, uuid: str, token: str,
+                             lock: str) -> Any:
         """Return the instance that an RPC call may change.
 
         :param token: ID of the call.
@@ -264,8 +268,9 @@ class LiveChangePart(compute_hooks.ComputePart):
     """Changes of running guests: their policies and their NUMA nodes."""
 
     def __init__(self, services: compute_hooks.ComputeServices) -> None:
-        memory = page_move.Memory(Path(services.section.libvirt_run_path),
-                                  services.section.node_move_rate)
+        memory = page_move.MemoryMover(
+            Path(services.section.libvirt_run_path),
+            services.section.node_move_rate)
         self._moves = host_moves.HostMoves(
             services.virtapi, guest_move.Mover(
                 services.engine, memory, services.changing), memory)

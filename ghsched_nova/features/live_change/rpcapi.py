@@ -151,11 +151,11 @@ class HostClient:
 
     def get_report(self, guest: change.GuestRecord, method: str,
                    **arguments: Any) -> dict[str, Any]:
-        """Ask a compute host for a report on a guest, by a call of a feature.
+        """Return a feature's report on a guest from the guest's compute host.
 
         The answer takes up to a minute.
 
-        :param method: name of the RPC method.
+        :param method: name of the feature's RPC method.
         :raises Refused: with the host's reason.
         :raises HostSilent: if the host does not answer.
         """

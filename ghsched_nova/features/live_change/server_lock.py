@@ -68,7 +68,7 @@ class Lock:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the lock of a text; None if it is malformed."""
+        """Parse the text of a lock; return None if it is malformed."""
         parts = text.split(' ', 3)
         if len(parts) != 4:
             return None
@@ -79,15 +79,15 @@ class Lock:
 
     @property
     def text(self) -> str:
-        """Text of the lock in Nova's record; the ID in RPC calls."""
+        """Text of the lock in Nova's record, and its ID in RPC calls."""
         return f'{self.token} {self.since} {self.duration} {self.host}'
 
     @property
     def age(self) -> int:
         """Seconds since the lock was taken.
 
-        If the clock of the owner is ahead, it is their difference, too, so
-        that no lock lasts forever.
+        A time in the future, by a wrong clock of the owner, counts as if it
+        were past, so that no lock lasts forever.
         """
         return abs(int(time.time()) - self.since)
 
@@ -98,9 +98,9 @@ class Lock:
 
 
 def is_locked(instance: Any, lock_id: str) -> bool:
-    """Whether a server is still locked by a certain policy change or move.
+    """Whether a server is still locked by the given lock.
 
-    :param lock_id: ID of the lock.
+    :param lock_id: ID of the lock of a policy change or move.
     """
     return bool(_is_locked_by_any(instance)
                 and instance.system_metadata.get(_KEY) == lock_id)

@@ -57,7 +57,7 @@ def parse_extra_specs(action: Mapping[str, Any]) -> dict[str, str | None]:
     return specs
 
 
-def check_fields(action: Mapping[str, Any], change: str) -> None:
+def check_dry_run_field(action: Mapping[str, Any], change: str) -> None:
     """Refuse a server action with a malformed or misspelt ``dry_run``.
 
     :param action: argument of the ``ghsched`` server action.
@@ -74,9 +74,10 @@ def check_fields(action: Mapping[str, Any], change: str) -> None:
 
 def change_server(context: Any, uuid: str,
                   action: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the bandwidth policy or the NUMA nodes of a server; report it.
+    """Change the bandwidth policy or the NUMA nodes of a server.
 
     :param action: argument of the ``ghsched`` server action.
+    :returns: report of the change or of the dry run.
     :raises nova.exception.Forbidden: if the policy rules do not allow the
         action.
     """
@@ -89,8 +90,8 @@ def change_server(context: Any, uuid: str,
     # A dry run of a move names nodes and CPUs of the host, as the move does.
     if is_move or not dry_run:
         rules.authorize(context, rules.MOVE if is_move else rules.SET, target)
-    records.check_unlocked(context, server)
-    check_fields(action, move_report.KEY if is_move else KEY)
+    records.refuse_locked_server(context, server)
+    check_dry_run_field(action, move_report.KEY if is_move else KEY)
     if is_move:
         nodes = move_report.parse_move_request(action)
         with records.open_cell_context(uuid, context) as cell:

@@ -58,7 +58,7 @@ def make_policy_changer(context: Any,
     :param server: UUID of the server.
     """
     return live_changes.PolicyChanger(
-        records.NovaRecords(context, server, _count_change_seconds()),
+        records.NovaRecords(context, server, _get_max_change_duration()),
         lambda guest: _make_allocation_client(
             guest, guest.host_nodes, {names.MEM_BW_PCT}
         ),
@@ -71,9 +71,8 @@ def make_policy_changer(context: Any,
 _CALLS = 6
 
 
-def _count_change_seconds() -> int:
-    """Return the seconds after which a change of a policy has certainly ended.
-    """
+def _get_max_change_duration() -> int:
+    """Return the maximum duration of a policy change, in seconds."""
     return _CALLS * messaging.get_response_timeout()
 
 
@@ -125,7 +124,7 @@ def make_node_mover(context: Any, server: str) -> node_move.NodeMover:
     return node_move.NodeMover(
         records.NovaRecords(
             context, server,
-            _count_change_seconds() + shared.config().long_rpc_timeout),
+            _get_max_change_duration() + shared.config().long_rpc_timeout),
         lambda guest, nodes: _make_allocation_client(
             guest, nodes, names.NODE_CLASSES
         ),

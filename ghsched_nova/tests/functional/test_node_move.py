@@ -130,7 +130,7 @@ class Steps(fixtures.Fixture):
             (domain + 'pinEmulator', None),
             (domain + 'pinIOThread', None),
             ('ghsched_nova.host.engine.HostEngine.reconcile_guest', None),
-            ('ghsched_nova.features.live_change.page_move.Memory.'
+            ('ghsched_nova.features.live_change.page_move.MemoryMover.'
              'move_guest_memory', None),
             ('nova.tests.fixtures.libvirt.Connection.defineXML', None),
             # Not those that lock and unlock the server.
@@ -364,8 +364,8 @@ class MoveTest(openstack_base.CommandTestCase):
             self.computes['host_a'].manager.update_available_resource(
                 nova_context.get_admin_context())
             taken.append((self.taken(), self.bandwidth(self.server['id'])))
-        with fixtures.MockPatchObject(page_move.Memory, 'move_guest_memory',
-                                      move):
+        with fixtures.MockPatchObject(page_move.MemoryMover,
+                                      'move_guest_memory', move):
             self.move(1 - self.old)
         self.assertEqual([(before | self.pins(), {
             self.provider('host_a', node): 30 for node in (0, 1)})], taken)

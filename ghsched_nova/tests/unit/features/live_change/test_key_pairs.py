@@ -233,9 +233,9 @@ class Server:
 
     def check_policy(self, _guest, policy):
         return {
-            'policy': policy_change.read_policy(self.host.xml[0]),
+            'policy': policy_change.read_packed_policy(self.host.xml[0]),
             'same': False,
-            'effective': policy_change.compute_effective_values(
+            'effective': policy_change.compute_enforced_limits(
                 self.host, policy
             ),
         }

@@ -55,7 +55,7 @@ def _canonical(xml):
 class DomainTest(base.TestCase):
 
     def test_pins_memory_and_policy_move(self):
-        xml = move_xml.render_move(metadata.write_policy(
+        xml = move_xml.apply_move_to_xml(metadata.write_policy(
             XML, POLICY), _after(2, 1), {})
         root = etree.fromstring(xml)
         self.assertEqual(['16', '8'], [
@@ -72,13 +72,14 @@ class DomainTest(base.TestCase):
         move = NodeMove(BEFORE, (GuestCell(2, pins={0: 16},
                                            reserved=frozenset({17})),
                                  BEFORE[1]))
-        root = etree.fromstring(move_xml.render_move(XML, move, {}))
+        root = etree.fromstring(move_xml.apply_move_to_xml(XML, move, {}))
         self.assertEqual('17', root.find('cputune/emulatorpin').get('cpuset'))
 
     def test_helper_threads_on_cpus_of_the_host_stay_there(self):
         xml = XML.replace('<emulatorpin cpuset="0,8"/>',
                           '<emulatorpin cpuset="30-31"/>')
-        root = etree.fromstring(move_xml.render_move(xml, _after(2, 1), {}))
+        root = etree.fromstring(
+            move_xml.apply_move_to_xml(xml, _after(2, 1), {}))
         self.assertEqual(['30-31', '8,16'], [
             root.find(f'cputune/{name}').get('cpuset')
             for name in ('emulatorpin', 'iothreadpin')])
@@ -86,28 +87,29 @@ class DomainTest(base.TestCase):
     def test_shared_vcpus_float_over_the_node(self):
         before = (GuestCell(0, vcpus=frozenset({0, 1})),)
         move = NodeMove(before, (GuestCell(1, vcpus=frozenset({0, 1})),))
-        root = etree.fromstring(move_xml.render_move(
+        root = etree.fromstring(move_xml.apply_move_to_xml(
             XML, move, {1: frozenset({8, 9, 10})}))
         self.assertEqual(['8-10'] * 2, [
             pin.get('cpuset') for pin in root.findall('cputune/vcpupin')])
 
     def test_a_domain_that_is_there_already_stays_as_it_is(self):
-        there = move_xml.render_move(
+        there = move_xml.apply_move_to_xml(
             metadata.write_policy(XML, POLICY), _after(1, 0), {})
         self.assertEqual(_canonical(there), _canonical(
-            move_xml.render_move(there, _after(1, 0), {})))
+            move_xml.apply_move_to_xml(there, _after(1, 0), {})))
 
     def test_unchanged_parts_keep_their_text(self):
         self.assertIs(XML,
-                      move_xml.render_move(XML, NodeMove(BEFORE, BEFORE), {}))
+                      move_xml.apply_move_to_xml(
+                          XML, NodeMove(BEFORE, BEFORE), {}))
 
     @given(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(
         lambda pair: pair[0] != pair[1]))
     def test_there_and_back_is_as_it_was(self, nodes):
         xml = metadata.write_policy(XML, POLICY)
         move = _after(*nodes)
-        there = move_xml.render_move(xml, move, {})
-        back = move_xml.render_move(there, move.make_reverse_plan(), {})
+        there = move_xml.apply_move_to_xml(xml, move, {})
+        back = move_xml.apply_move_to_xml(there, move.make_reverse_plan(), {})
         self.assertEqual(_canonical(xml), _canonical(back))
 
 

@@ -185,7 +185,7 @@ class LiveTest(base.TestCase):
                          self.read_caps())
         for xml in (self.guest.live, self.guest.stored):
             self.assertEqual(self.packed(maximum=73),
-                             policy_change.read_policy(xml))
+                             policy_change.read_packed_policy(xml))
         # The live XML cannot be changed, and nothing is read from it.
         self.assertTrue(
             policy_change.domain_has_policy(
@@ -305,7 +305,7 @@ class LiveTest(base.TestCase):
 
     def test_effective_policy_is_reported_in_percent(self):
         self.use('amd')
-        for one in policy_change.compute_effective_values(
+        for one in policy_change.compute_enforced_limits(
                 self.engine, self.packed(maximum=41)):
             self.assertTrue(41 <= one['max'] < 45, one)
             self.assertEqual((0, None), (one['host_node'], one['min']))
@@ -316,7 +316,7 @@ class LiveTest(base.TestCase):
     def test_limits_of_a_shared_group_are_reported(self, dialect, least, most):
         self.use(dialect)
         asked = self.packed(minimum=20 if least else 0, maximum=60)
-        for one in policy_change.compute_effective_values(
+        for one in policy_change.compute_enforced_limits(
             self.engine, asked, 3
         ):
             self.assertEqual((least, most), (one['min'], one['max']))
@@ -326,7 +326,7 @@ class LiveTest(base.TestCase):
         self.use('intel')
         self.assertRaises(
             resolve.PolicyRefused,
-            policy_change.compute_effective_values,
+            policy_change.compute_enforced_limits,
             self.engine,
             self.packed(maximum=60, hardlimit=False),
             2,
