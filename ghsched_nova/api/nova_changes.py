@@ -47,7 +47,7 @@ def apply_patches() -> None:
         registry.API, () if api.uses_unified_limits() else (registry.LIMITS,))
     if registry.VFS not in off:
         pci_requests.patch_nova_pci_requests()
-        pci.wrap_pci_requests(refuse_flavor_of_off_part)
+        pci.wrap_pci_requests(refuse_flavor_of_disabled_part)
     if registry.LIMITS not in off:
         api.extend_usage_deltas(limits.add_usage_deltas)
     if registry.FLAVOR_CHECK not in off:
@@ -55,9 +55,9 @@ def apply_patches() -> None:
     fixes.apply_fixes(registry.API)
 
 
-def refuse_flavor_of_off_part(original: Callable[..., Any], flavor: Any,
-                              *args: Any, **kwargs: Any) -> Any:
-    """Refuse a flavor for a server if it needs a part of ghsched that is off.
+def refuse_flavor_of_disabled_part(original: Callable[..., Any], flavor: Any,
+                                   *args: Any, **kwargs: Any) -> Any:
+    """Refuse a server's flavor if it needs a part of ghsched that is off.
 
     Nova makes the PCI requests of each flavor that it uses for a server.
 
@@ -71,8 +71,8 @@ def refuse_flavor_of_off_part(original: Callable[..., Any], flavor: Any,
     return original(flavor, *args, **kwargs)
 
 
-def find_refused_action() -> str:
-    """Return why nova-api serves no action of ghsched; empty if it does.
+def find_api_refusal() -> str:
+    """Return why nova-api cannot serve ghsched's API; empty if it can.
 
     Without limits, a live change could raise a project's usage above them.
     """

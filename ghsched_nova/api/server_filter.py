@@ -89,23 +89,26 @@ class Filter:
             # webob leaves the body to be read again.
             asked = parse_ghsched_action(request.body)
             if asked is not None:
-                response = _make_off_response() or handle_server_action(
+                response = _make_refusal_response() or handle_server_action(
                     environ.get('nova.context'), found[1], asked)
                 response.headers.update(make_version_headers(request.headers))
                 return response(environ, start)
         found = _REPORT_PATH.fullmatch(request.path_info)
         if (request.method == 'GET' and found
                 and found[1] in (None, *declared_api.REPORTS)):
-            response = _make_off_response() or handle_report_request(
+            response = _make_refusal_response() or handle_report_request(
                 environ.get('nova.context'), found[1])
             response.headers.update(make_version_headers(request.headers))
             return response(environ, start)
         return self._application(environ, start)
 
 
-def _make_off_response() -> webob.Response | None:
-    """Return the response to all requests if the installed Nova differs."""
-    reason = nova_changes.find_refused_action()
+def _make_refusal_response() -> webob.Response | None:
+    """Return a response 503 if the installed Nova does not suit ghsched.
+
+    :returns: None if ghsched's API works with this Nova.
+    """
+    reason = nova_changes.find_api_refusal()
     return _make_error_document(503, reason) if reason else None
 
 

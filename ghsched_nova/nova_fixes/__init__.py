@@ -10,8 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repairs of defects in Nova, one module for each.
+"""Fixes of bugs in Nova, one module each.
 
-A repair acts for servers whose flavor has a key of ours, and for no others.
-Each defect is described in ``doc/source/contributor/upstream``.
+A fix acts only on servers whose flavor has ghsched extra specs. Each bug is
+described in ``doc/source/contributor/upstream``.
 """

@@ -65,7 +65,7 @@ def _build_and_run_instance(original: Callable[..., Any], manager: Any,
                             requested_networks: Any, security_groups: Any,
                             block_device_mapping: Any, *args: Any,
                             **kwargs: Any) -> Any:
-    """Build a server, and destroy its guest if Nova fails and leaves it.
+    """Build a server; destroy its guest if the build fails and Nova does not.
 
     :raises Exception: the error of Nova.
     """

@@ -85,10 +85,10 @@ def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
       ('self', 'revert'))
 @contextlib.contextmanager
 def saving_without_destination(instance: Any) -> Iterator[None]:
-    """Within this context, do not save what an instance claims on this host.
+    """Within this context, save() omits the instance's claims on this host.
 
-    ``instance.save()`` then leaves NUMA topology, devices and migration
-    context in Nova's database unchanged.
+    NUMA topology, devices and migration context in Nova's database stay
+    unchanged.
 
     This is used when the destination rolls back a live migration. There
     nova-compute gives the driver an instance with the NUMA topology and

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Distinction of servers with a key of ghsched from all others."""
+"""Detection of servers whose flavor has ghsched extra specs."""
 
 from collections.abc import Callable
 import functools

@@ -68,7 +68,7 @@ def list_fix_only_functions() -> frozenset[str]:
         user.startswith('ghsched_nova.nova_fixes.') for user in seam.users))
 
 
-def iterate_unknown_fixes(configured: Collection[str]) -> Iterator[str]:
+def find_unknown_fix_names(configured: Collection[str]) -> Iterator[str]:
     """Yield the values of ``[ghsched]nova_fixes`` that name no known fix."""
     return (word for word in configured
             if word not in _BY_NAME and word not in (AUTO, NONE))
@@ -91,16 +91,16 @@ def read_nova_source(module: str) -> str:
 
 
 def is_fixed_in_nova(fix: Fix) -> bool:
-    """Return whether the installed Nova has a bug fixed."""
+    """Return whether the installed Nova already contains the fix of a bug."""
     return bool(fix.fixed_source) and all(
         text in read_nova_source(module)
         for _patch, module, text in fix.fixed_source)
 
 
-def describe_fix_state(fix: Fix, configured: Collection[str],
-                       mismatches: Collection[registry.Mismatch]
-                       ) -> FixState:
-    """Return whether a fix of a Nova bug is applied, and if not, why.
+def get_fix_state(fix: Fix, configured: Collection[str],
+                  mismatches: Collection[registry.Mismatch]
+                  ) -> FixState:
+    """Return whether a fix of a Nova bug is to be applied, and if not, why.
 
     :param configured: values of ``[ghsched]nova_fixes``.
     :param mismatches: functions that the fix relies on, and that differ in the
@@ -118,7 +118,7 @@ def describe_fix_state(fix: Fix, configured: Collection[str],
     return FixState(True, 'applied')
 
 
-def describe_local_fix_state(fix: Fix, process: str | None = None) -> FixState:
+def get_local_fix_state(fix: Fix, process: str | None = None) -> FixState:
     """Return whether this host applies a fix of a Nova bug, and if not, why.
 
     The installed Nova and the configuration decide.
@@ -127,7 +127,7 @@ def describe_local_fix_state(fix: Fix, process: str | None = None) -> FixState:
     :returns: whether the fix is applied, and a text: ``applied``, or the
         reason why it is not.
     """
-    return describe_fix_state(
+    return get_fix_state(
         fix, shared.config().ghsched.nova_fixes,
         signatures.list_mismatches(sorted(fix.list_nova_functions(process))))
 
@@ -140,7 +140,7 @@ def is_fix_applied(name: str, process: str) -> bool:
     :param name: name of the fix.
     :param process: name of the service.
     """
-    found = describe_local_fix_state(_BY_NAME[name], process)
+    found = get_local_fix_state(_BY_NAME[name], process)
     if not found.applied and found.text.startswith('not applied'):
         LOG.warning('ghsched: cannot apply Nova bug fix %(name)s to this '
                     'service because the installed Nova differs from what the '
@@ -181,7 +181,7 @@ def require_known_fixes() -> None:
     :raises ghsched_nova.nova_seams.registry.IncompatibleNova: with each value
         of ``[ghsched]nova_fixes`` that names no fix.
     """
-    wrong = sorted(iterate_unknown_fixes(shared.config().ghsched.nova_fixes))
+    wrong = sorted(find_unknown_fix_names(shared.config().ghsched.nova_fixes))
     if wrong:
         raise registry.IncompatibleNova(
             '[ghsched]nova_fixes has unknown names of fixes: '

@@ -45,7 +45,7 @@ def get_dedicated_cpus() -> frozenset[int]:
 
 @seam('nova.utils.tpool_wrap', ('target', 'autowrap'), may_be_missing=True)
 def call_in_native_thread(function: Callable[[], _Result]) -> _Result:
-    """Call a function in a thread where libvirt calls need no other thread.
+    """Call a function in a native thread, where libvirt calls are direct.
 
     With eventlet, Nova hands each call of a libvirt object to a native thread,
     which costs more than reading a UUID. In such a thread it calls directly.
@@ -122,7 +122,7 @@ class AllocationKeepingClient:
 
 def take_tree_allocations(
         nodename: str) -> Mapping[str, Mapping[str, Any]] | None:
-    """Return and forget the allocations of a host that Nova read last.
+    """Return the allocations of a host that Nova read last, and forget them.
 
     :param nodename: name of the compute node.
     :returns: ``{provider: {'resources': {class: amount}}}`` by consumer UUID;

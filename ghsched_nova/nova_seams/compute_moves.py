@@ -40,10 +40,10 @@ _MOVING: dict[tuple[str, str], Any] = {}
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
       ('self', 'usage', 'nodename', 'sign'))
 def count_moving_guests_on_new_nodes(tracker: Any, nodename: str) -> None:
-    """Count each guest that moves between NUMA nodes on its new nodes, too.
+    """Count guests that move between host NUMA nodes on their new nodes, too.
 
-    Its records still name its old nodes. No other guest can then claim the old
-    or the new nodes.
+    Their records still name their old nodes. No other guest can then claim the
+    old or the new nodes.
 
     :param tracker: nova-compute's resource tracker, which counts usage from
         the records of its guests with each periodic report.

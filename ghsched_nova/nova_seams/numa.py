@@ -286,27 +286,28 @@ def map_to_first_equal_guest_node(
 
 
 def copy_with_one_guest_node(topology: InstanceNUMATopology,
-                             number: int) -> InstanceNUMATopology:
+                             guest_node: int) -> InstanceNUMATopology:
     """Return a copy of a guest NUMA topology with one of its nodes."""
     copied = topology.obj_clone()
-    copied.cells = copied.cells[number:number + 1]
-    if number:
+    copied.cells = copied.cells[guest_node:guest_node + 1]
+    if guest_node:
         # Nova reserves the CPU of isolated emulator threads for the first.
         copied.emulator_threads_policy = None
     return copied
 
 
 def _find_fitting_part(fit_node: Callable[[Any, Any], Any],
-                       host_cell: Any, topology: Any, number: int,
+                       host_cell: Any, topology: Any, guest_node: int,
                        choose: CpuChoice) -> Any:
     """Return a host NUMA node with the chosen CPUs for a guest NUMA node.
 
     :param fit_node: function that fits a topology of one guest node on one of
         one host node.
-    :param number: number of the guest NUMA node.
+    :param topology: NUMA topology of the guest.
+    :param guest_node: index of the guest NUMA node.
     :returns: None if the guest node does not fit.
     """
-    guest = copy_with_one_guest_node(topology, number)
+    guest = copy_with_one_guest_node(topology, guest_node)
     cell = guest.cells[0]
     needed = len(cell.pcpuset)
     if not needed:
@@ -350,7 +351,7 @@ def _get_extra_specs(flavor: Any) -> Mapping[str, str]:
 
 
 def find_cpu_shortage(state: Any, spec: Any) -> Lack | None:
-    """Return why no CPUs that a feature chooses are free for a guest node.
+    """Return the shortage if a feature finds too few CPUs for a guest node.
 
     :param state: Nova's host state.
     :param spec: Nova's request.

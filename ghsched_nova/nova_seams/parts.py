@@ -44,7 +44,7 @@ REFUSED_KEYS: Mapping[tuple[str, str], str] = {
 OFF: dict[tuple[str, str], str] = {}
 
 
-def find_off_parts(process: str) -> dict[str, str]:
+def find_incompatible_parts(process: str) -> dict[str, str]:
     """Return the parts of ghsched that cannot work with the installed Nova.
 
     :param process: name of the service.
@@ -77,7 +77,7 @@ def switch_off_parts(process: str,
     :param unneeded: parts without which no flavor loses anything here.
     :returns: reason by part that cannot work, the unneeded ones included.
     """
-    found = find_off_parts(process)
+    found = find_incompatible_parts(process)
     for part, reason in found.items():
         if part not in unneeded and OFF.get((process, part)) != reason:
             OFF[process, part] = reason
@@ -87,7 +87,10 @@ def switch_off_parts(process: str,
 
 
 def is_service_off(process: str) -> bool:
-    """Return whether ghsched does nothing in a service but refuse its keys."""
+    """Return whether a service can only refuse flavors with ghsched keys.
+
+    The installed Nova then differs in functions that ghsched needs there.
+    """
     return any(REFUSED_KEYS.get((service, part)) == _ALL_PREFIX
                for service, part in OFF
                if service == process and part != registry.LIMITS)

@@ -264,7 +264,7 @@ class _HostTopology(numa_object.NUMATopology):
         self.obj_reset_changes([attrname])
 
     def __deepcopy__(self, memo: Any) -> '_HostTopology':
-        """Return a topology with the same nodes, which nobody changes.
+        """Return a topology with the same nodes, which are never changed.
 
         Nova copies the free devices of a host, and the host's topology with
         them, for each allocation candidate that its filters look at

@@ -58,7 +58,8 @@ def replace_manager_class(binary: str, path: str) -> None:
 def call_when_configured(function: Callable[[Any], None]) -> None:
     """Make nova-compute call a function once it has read its configuration.
 
-    Nothing has been logged and nobody is waited for at that time.
+    nova-compute has not logged anything at that time, and no other service
+    waits for it.
 
     :param function: takes Nova's configuration.
     """

@@ -62,7 +62,7 @@ from ghsched_nova.nova_fixes import rows, table
 from ghsched_nova.nova_seams import shared
 shared.config()([], project='nova', default_config_files=[])
 applied = [fix.name for fix in rows.FIXES if fix.fixed_source
-           and table.describe_local_fix_state(fix).applied]
+           and table.get_local_fix_state(fix).applied]
 raise SystemExit(', '.join(applied) or 0)
 EOF
 }

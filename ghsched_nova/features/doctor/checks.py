@@ -65,10 +65,10 @@ class MachineFacts:
     :param dialect: dialect of the kernel's resctrl; empty if unknown.
     :param unavailable: reason why bandwidth cannot be controlled.
     :param missing: preconditions of resctrl that the host does not meet.
-    :param notes: sentences on controls of the kernel that ghsched leaves
-        alone.
+    :param notes: sentences on controls of the kernel that ghsched does not
+        manage.
     :param overlaps: sentences, one for each control group of other software
-        that has ways of the L3 which a guest has to itself.
+        that uses L3 cache ways reserved for a guest.
     :param groups: control groups and ids; None if resctrl is unavailable.
     :param slows_siblings: whether a cap also slows the other threads of a
         core.

@@ -95,7 +95,10 @@ def check_group_ids(facts: GroupFacts) -> Iterator[Check]:
 
 
 def _make_kernel_warning(bound: kernel_mode.KernelBinding) -> Check:
-    """Return a warning that limits of guests do not hold the kernel's work."""
+    """Return a warning that the kernel's work for guests is not limited.
+
+    The guests' bandwidth caps and guarantees do not apply to this work.
+    """
     group = (f'control group {bound.control}' if bound.control
              else 'default control group')
     return Check(
@@ -129,7 +132,7 @@ def _check_monitoring_ids(facts: GroupFacts) -> Iterator[Check]:
 
 
 def explain_wrong_unit(soc_id: str, release: str) -> str:
-    """Return why a kernel may show measured bandwidth in a wrong unit.
+    """Return the reason why measured bandwidth may be in a wrong unit.
 
     Counters of NVIDIA's Grace (T241) count requests of 64 bytes (erratum
     T241-MPAM-6). Linux 7.3 is the first that multiplies all of them

@@ -31,7 +31,7 @@ _BY_NODE = ('reserved_bandwidth', 'node_bandwidth', 'bandwidth_bursts')
 def list_unknown_options(options: cfg.ConfigOpts) -> Iterator[str]:
     """Yield a sentence for each unknown option in the section ``[ghsched]``.
 
-    oslo.config ignores unknown options without a word.
+    oslo.config ignores unknown options without a warning.
 
     :param options: options whose configuration files were read.
     """
@@ -68,10 +68,10 @@ def _read_option_names(path: Path) -> Sequence[str]:
     return tuple(sections.get('ghsched', ()))
 
 
-def list_doubtful_values(section: Any, sysfs: Path,
-                         host: resctrl_host.ResctrlHost | None
-                         ) -> Iterator[str]:
-    """Yield a sentence for each valid option that this host cannot follow.
+def find_unusable_option_values(section: Any, sysfs: Path,
+                                host: resctrl_host.ResctrlHost | None
+                                ) -> Iterator[str]:
+    """Yield a sentence for each valid option value that this host cannot use.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param host: controls of the host; None if resctrl is unavailable.

@@ -42,7 +42,7 @@ class _Node(NamedTuple):
 
 
 class _Session:
-    """Client of Placement that gets the credentials from a file.
+    """Client of Placement with credentials from a configuration file.
 
     It has only the method ``get`` of Nova's report client.
     """
@@ -104,7 +104,7 @@ def check_guaranteed_bandwidth(
             yield checks.Check(_TITLE, 'skipped', 'nova.conf of this node has '
                                'no credentials of Placement')
             return
-        yield check_guarantees_of_nodes(client)
+        yield warn_of_overcommitted_nodes(client)
     except (cfg.Error, exceptions.ClientException, OSError, TypeError,
             ValueError, placement_client.PlacementError) as error:
         yield checks.Check(_TITLE, 'warning', f'cannot read Placement: '
@@ -112,7 +112,7 @@ def check_guaranteed_bandwidth(
                            'nova-scheduler runs')
 
 
-def check_guarantees_of_nodes(
+def warn_of_overcommitted_nodes(
     client: placement_client.PlacementClient,
 ) -> checks.Check:
     """Warn if guests' guarantees on a NUMA node exceed what memory delivers.
@@ -142,9 +142,9 @@ def check_guarantees_of_nodes(
 def _find_overcommitted_nodes(
     client: placement_client.PlacementClient,
 ) -> Iterator[_Node]:
-    """Yield NUMA nodes that have more guarantees than memory can deliver.
+    """Yield NUMA nodes with more guaranteed bandwidth than memory delivers.
 
-    Each comes with its name in Placement and the guaranteed percent of its
+    Each has its provider's name in Placement and the guaranteed percent of its
     bandwidth.
     """
     if not client.is_trait_in_use(names.NUMA_NODE_TRAIT):
@@ -161,8 +161,8 @@ def _read_guaranteed_percent(
 ) -> int:
     """Return the percent of a NUMA node's bandwidth guaranteed to guests.
 
-    This is the allocated percent. It is divided by the allocation ratio of the
-    inventory, but only if it is more than memory delivers.
+    An allocated percent above the part that memory delivers is divided by the
+    allocation ratio of the inventory.
 
     :param uuid: UUID of the node's provider.
     :returns: 0 if the provider has been deleted.

@@ -81,7 +81,7 @@ def check_exporter_installed(
 
 def _check_installed_parts(files: Sequence[str] | None
                            ) -> Iterator[checks.Check]:
-    """Check which parts of ghsched are installed; yield the failed checks.
+    """Check whether all parts of ghsched are installed; yield failed checks.
 
     :param files: configuration files; None for those of nova-compute.
     """

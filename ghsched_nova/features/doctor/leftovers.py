@@ -88,8 +88,8 @@ class Leftovers:
 def make_leftover_checks(leftovers: Leftovers) -> tuple[checks.Check, ...]:
     """Return a warning for each leftover of ghsched on a node.
 
-    The check is used after ghsched was removed. If there is no leftover, the
-    result is a single check with the status ``ok``.
+    If there is no leftover, the result is a single check with the status
+    ``ok``.
     """
     found = [*map(_make_line_warning, leftovers.lines),
              *map(_make_program_warning, leftovers.programs),

@@ -66,7 +66,7 @@ def read_node_facts(
     bandwidth, invalid = _parse_node_bandwidth(section)
     root = Path(section.resctrl_path)
     host, unavailable = _read_resctrl_features(section, invalid)
-    own_file, attempts = read_placement_write_attempts(files)
+    own_file, attempts = read_placement_conflict_retries(files)
     return checks.MachineFacts(
         nova=_get_installed_release('nova'),
         placement=_get_installed_release('openstack-placement'),
@@ -88,15 +88,16 @@ def read_node_facts(
         overlaps=tuple(_describe_l3_overlaps(root, host.cache))
         if host else (),
         bandwidth=bandwidth, invalid=invalid,
-        doubtful=_list_doubtful_options(found, host, invalid),
+        doubtful=_find_unusable_options(found, host, invalid),
         own_file=own_file,
         helper=shutil.which('privsep-helper') is not None, attempts=attempts)
 
 
 def _parse_node_bandwidth(section: Any) -> tuple[dict[int, int], str]:
-    """Return ``[ghsched]node_bandwidth``, and an error in the section.
+    """Parse ``[ghsched]node_bandwidth`` and check all of ``[ghsched]``.
 
-    :returns: MB/s by host NUMA node, and the error; empty if there is none.
+    :returns: MB/s by host NUMA node, and the first error in the section; empty
+        if there is none.
     """
     try:
         # Nova's services read all of them at their start.
@@ -134,17 +135,17 @@ def read_node_options(files: Sequence[str] | None) -> cfg.ConfigOpts:
     return found
 
 
-def read_placement_write_attempts(
+def read_placement_conflict_retries(
     files: Sequence[str] | None,
 ) -> tuple[str, int | None]:
-    """Return how many times at most Placement tries to write an allocation.
+    """Read how often this node's Placement retries an allocation write.
 
-    Placement tries again after a conflict. The number is the option
-    ``[placement]allocation_conflict_retry_count``.
+    Placement retries after a conflict with another request.
 
     :param files: files that a user has named; None for those of Placement.
-    :returns: path of placement.conf, and the number. The number is None if the
-        file cannot be read. The path is empty if there is no file.
+    :returns: path of placement.conf, and the option
+        ``[placement]allocation_conflict_retry_count``. The option is None if
+        the file cannot be read. The path is empty if there is no file.
     """
     found = [one for one in (
         cfg.find_config_files(project='placement') if files is None
@@ -177,13 +178,14 @@ def _get_installed_release(package: str) -> str:
 def _read_resctrl_features(
     section: Any, invalid: str
 ) -> tuple[resctrl_host.ResctrlHost | None, str]:
-    """Return the resctrl features of the host, and an empty text.
+    """Read the resctrl features of the host as nova-compute reports them.
 
-    They are those that nova-compute reports, unless an option is invalid.
+    Default settings are used if an option is invalid.
 
     :param section: the ``[ghsched]`` section of the configuration.
     :param invalid: error in the section; empty if there is none.
-    :returns: None and the reason if resctrl is unavailable.
+    :returns: the features and an empty text; or None and the reason if resctrl
+        is unavailable.
     """
     settings = (resctrl_host.HostSettings() if invalid
                 else host_facts.make_host_settings(section))
@@ -197,7 +199,7 @@ def _read_resctrl_features(
 
 def _read_groups(section: Any, host: resctrl_host.ResctrlHost
                  ) -> checks_groups.GroupFacts:
-    """Read the resctrl groups of the host, and the ids that are left."""
+    """Read the resctrl groups of the host, and the number of free ids."""
     root = Path(section.resctrl_path)
     return checks_groups.GroupFacts(
         host.ids, group_ids.read_existing_groups(root),
@@ -209,17 +211,18 @@ def _read_groups(section: Any, host: resctrl_host.ResctrlHost
             os.uname().release) if host.monitored else '')
 
 
-def _list_doubtful_options(
+def _find_unusable_options(
     options: cfg.ConfigOpts, host: resctrl_host.ResctrlHost | None,
     invalid: str
 ) -> tuple[str, ...]:
-    """Return sentences on options that are unknown or cannot be followed.
+    """Return sentences on options that are unknown or unusable on this host.
 
-    :param invalid: error in ``[ghsched]``; then values are not looked at.
+    :param invalid: error in ``[ghsched]``; if there is one, values are not
+        checked.
     """
     section = options.ghsched
     return (*checks_options.list_unknown_options(options),
-            *(() if invalid else checks_options.list_doubtful_values(
+            *(() if invalid else checks_options.find_unusable_option_values(
                 section, Path(section.sysfs_path), host)))
 
 
@@ -269,8 +272,8 @@ def _describe_l3_overlaps(
 ) -> Iterator[str]:
     """Yield a sentence for each group that uses L3 cache ways of a guest.
 
-    The ways are reserved for the guest. The groups are resctrl groups of other
-    software than ghsched.
+    These are resctrl groups of other software than ghsched. The ways are
+    reserved for the guest.
 
     :param cache: L3 cache of the host; None if the cache cannot be controlled.
     """

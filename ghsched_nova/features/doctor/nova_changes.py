@@ -50,16 +50,19 @@ def list_nova_functions() -> list[tuple[str, ...]]:
             for name in known]
 
 
-def list_off_parts() -> list[tuple[str, str]]:
-    """Return service and reason of each part that is off with this Nova."""
+def list_disabled_parts() -> list[tuple[str, str]]:
+    """Return each part of ghsched that is disabled with this Nova.
+
+    :returns: Nova service and reason of each.
+    """
     registry.load_all_seams()
     return [(process, reason) for process in registry.PROCESSES
-            for reason in parts.find_off_parts(process).values()]
+            for reason in parts.find_incompatible_parts(process).values()]
 
 
 def check_nova_functions() -> Iterator[checks.Check]:
     """Check that the installed Nova has the functions that ghsched needs."""
-    found = list_off_parts()
+    found = list_disabled_parts()
     for process, reason in found:
         yield checks.Check(
             f'functions of {process}', 'error', reason,
@@ -75,7 +78,7 @@ def list_nova_fixes() -> list[tuple[str, ...]]:
     A row says whether the fix is applied on this node.
     """
     return [(fix.name, ', '.join(fix.processes), str(fix.bug or '-'),
-             fix.servers, table.describe_local_fix_state(fix).text)
+             fix.servers, table.get_local_fix_state(fix).text)
             for fix in rows.FIXES]
 
 
@@ -88,8 +91,8 @@ def render_rows(header: Sequence[str], rows: Sequence[Sequence[str]],
     return text_table.render_table(header, rows)
 
 
-def print_list(command: str, output_format: str,
-               files: Sequence[str] | None) -> int:
+def print_nova_changes(command: str, output_format: str,
+                       files: Sequence[str] | None) -> int:
     """Print the Nova functions that ghsched uses, or its fixes of Nova bugs.
 
     :param command: ``seams`` for the functions or ``fixes`` for the fixes.

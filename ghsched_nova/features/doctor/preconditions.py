@@ -80,10 +80,9 @@ class UnmetPrecondition:
 
 
 def list_unmet_preconditions(kernel: Kernel) -> tuple[UnmetPrecondition, ...]:
-    """Return what prevents bandwidth control on a host.
+    """Return the preconditions of bandwidth control that a host does not meet.
 
-    The host needs certain properties of the kernel and the firmware, and a
-    mounted resctrl.
+    These are properties of the kernel, its firmware and the mount of resctrl.
     """
     if 'MB' in kernel.info:
         return ()

@@ -136,7 +136,8 @@ def load_retire_configuration(
 def _describe_guests_with_policy(
     guests: Sequence[desired.Running],
 ) -> Iterator[str]:
-    """Yield a sentence about each guest that still has a bandwidth policy."""
+    """Yield an error message for each guest that still has a bandwidth policy.
+    """
     for guest in guests:
         if desired.may_have_policy(guest.xml):
             name = (metadata.read_server_name(guest.root)
@@ -150,7 +151,7 @@ def _describe_guests_with_policy(
 def _describe_remaining_consumers(
     providers: Sequence[retire.RetiredProvider], described: Collection[str],
 ) -> Iterator[str]:
-    """Yield a sentence on each consumer that still uses ghsched's resources.
+    """Yield an error message for each consumer of ghsched's resources.
 
     :param described: UUIDs of guests of this host, which are left out.
     """

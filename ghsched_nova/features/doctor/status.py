@@ -167,11 +167,12 @@ def _add_list_command(subparsers: Any, name: str, text: str) -> None:
 
 
 def _run_list_command(arguments: argparse.Namespace) -> int:
-    """Print the functions of Nova that ghsched uses, or its fixes of Nova."""
+    """Print the Nova functions that ghsched uses, or its fixes of Nova bugs.
+    """
     # These need Nova, which the checks do not.
     from ghsched_nova.features.doctor import nova_changes
-    return nova_changes.print_list(arguments.command, arguments.format,
-                                   arguments.config_file)
+    return nova_changes.print_nova_changes(arguments.command, arguments.format,
+                                           arguments.config_file)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -64,7 +64,7 @@ class StateTest(base.TestCase):
     def test_fix_with_an_option_has_a_state(self, chosen, differ, applied,
                                             text):
         self.assertEqual(table.FixState(applied, text),
-                         table.describe_fix_state(FIX, chosen, differ))
+                         table.get_fix_state(FIX, chosen, differ))
 
 
 class FixedNovaTest(base.TestCase):
@@ -119,7 +119,7 @@ class FixedNovaTest(base.TestCase):
 
     @staticmethod
     def describe(fix):
-        return table.describe_fix_state(fix, ['auto', fix.name], ()).text
+        return table.get_fix_state(fix, ['auto', fix.name], ()).text
 
 
 @ddt.ddt

@@ -105,7 +105,7 @@ class ApiTest(BasePartsTest):
         self.assertNotIn(name, replaced)
         # Less than all is off.
         self.assertNotEqual(set(), replaced & before)
-        self.assertIn(name, str(dict(commands.list_off_parts())))
+        self.assertIn(name, str(dict(commands.list_disabled_parts())))
 
     def test_keys_without_limits_are_refused_with_the_reason(self):
         self.lose('nova.limit.placement._get_deltas')
@@ -114,7 +114,7 @@ class ApiTest(BasePartsTest):
                       if one.name == 'ghsched:mem_bw_min')
         for refuse in (
                 lambda: validator.validate('ghsched:mem_bw_min', '5'),
-                lambda: nova_changes.refuse_flavor_of_off_part(
+                lambda: nova_changes.refuse_flavor_of_disabled_part(
                     mock.Mock(), {'extra_specs': {'ghsched:mem_bw_min': '5'}})
         ):
             error = self.assertRaises(exception.NovaException, refuse)
@@ -123,9 +123,9 @@ class ApiTest(BasePartsTest):
             self.assertIn('_get_deltas', str(error))
         nova = mock.Mock()
         self.assertEqual(nova.return_value,
-                         nova_changes.refuse_flavor_of_off_part(
+                         nova_changes.refuse_flavor_of_disabled_part(
                              nova, {'extra_specs': {'hw:numa_nodes': '2'}}))
-        self.assertIn('unified limits', nova_changes.find_refused_action())
+        self.assertIn('unified limits', nova_changes.find_api_refusal())
 
     def test_keys_without_limits_are_accepted_where_limits_are_not_used(self):
         shared.config().set_override('driver', 'nova.quota.DbQuotaDriver',
@@ -134,7 +134,7 @@ class ApiTest(BasePartsTest):
         self.start_api()
         self.assertEqual('', parts.find_refusal(registry.API,
                                                 ['ghsched:mem_bw_min']))
-        self.assertEqual('', nova_changes.find_refused_action())
+        self.assertEqual('', nova_changes.find_api_refusal())
 
     def test_keys_of_vfs_alone_are_refused_without_pci_requests(self):
         self.lose('nova.pci.request.get_pci_requests_from_flavor')
@@ -230,7 +230,7 @@ class VersionTest(BasePartsTest):
         self.patch_version(number)
         self.assertEqual((), signatures.list_mismatches(registry.SEAMS))
         for process in registry.PROCESSES:
-            self.assertEqual({}, parts.find_off_parts(process))
+            self.assertEqual({}, parts.find_incompatible_parts(process))
             signatures.require_seams(process)
         self.assertNotEqual(set(), self.start_api())
         self.assertEqual(['matches'] * len(registry.SEAMS),
@@ -245,7 +245,7 @@ class VersionTest(BasePartsTest):
                                   signatures.require_seams, registry.COMPUTE)
         self.assertIn(f'Nova {number}, nova-compute does not start',
                       str(error))
-        self.assertIn(number, str(dict(commands.list_off_parts())))
+        self.assertIn(number, str(dict(commands.list_disabled_parts())))
 
     def patch_version(self, number):
         self.enterContext(mock.patch.object(version, 'version_string',

@@ -401,7 +401,7 @@ class CommandTest(base.TestCase):
         own = self.top / '.placement' / 'placement.conf'
         own.write_text('')
         self.assertEqual(
-            (str(own), 10), node.read_placement_write_attempts(None)
+            (str(own), 10), node.read_placement_conflict_retries(None)
         )
 
     def test_upgrade_check_ends_with_the_worst(self):
