@@ -92,8 +92,9 @@ def guest_cap_lock(root: Path) -> Iterator[None]:
 class Pauses:
     """Pauses between investigations that cap guests of this host.
 
-    Without them, whoever may ask could keep a guest capped about half of the
-    time. Only the holder of :func:`guest_cap_lock` may use this object.
+    Without pauses, repeated investigations could keep a guest capped about
+    half of the time. Only the holder of :func:`guest_cap_lock` may use this
+    object.
 
     :param clock: function that returns the time of a monotonic clock in
         seconds.
@@ -126,8 +127,8 @@ class Pauses:
                 if until > now} | dict.fromkeys(self._capped,
                                                 now + GUEST_PAUSE_S)
 
-    def note_cap(self, uuid: str) -> None:
-        """Note that the current investigation caps a guest.
+    def record_cap(self, uuid: str) -> None:
+        """Record that an investigation caps a guest; refuse if too soon.
 
         :param uuid: UUID of the guest.
         :raises NotCapped: if an earlier investigation capped the guest too
@@ -140,8 +141,8 @@ class Pauses:
         self._capped.add(uuid)
 
 
-def lower_cap(running: desired.Running,
-              nodes: Collection[int]) -> desired.Running:
+def make_capped_domain(running: desired.Running,
+                       nodes: Collection[int]) -> desired.Running:
     """Return a copy of a running domain with a very low bandwidth cap.
 
     The guarantee of the domain is kept. On other host NUMA nodes its whole
@@ -223,7 +224,7 @@ def _replace_policy(running: desired.Running,
 
 @dataclasses.dataclass
 class Capper:
-    """Temporary bandwidth cap of one guest at a time; thread-safe.
+    """Sets a temporary bandwidth cap on one guest at a time; thread-safe.
 
     The guest is suspected of slowing down another one.
 
@@ -256,9 +257,9 @@ class Capper:
             running = self.find(uuid)
             if running is None or not running.xml:
                 raise NotCapped('it does not run')
-            capped = lower_cap(running, nodes)
+            capped = make_capped_domain(running, nodes)
             if self.pauses is not None:
-                self.pauses.note_cap(uuid)
+                self.pauses.record_cap(uuid)
             self._capped = uuid
             self._timer = threading.Timer(CAP_LIMIT_S, self.restore_limits)
             self._timer.daemon = True

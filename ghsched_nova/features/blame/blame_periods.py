@@ -98,10 +98,9 @@ def compute_mean_vcpu_loads(
 
 def make_server_sample(period: BlamePeriod, server: str,
                        nodes: Collection[int]) -> blame.BlameSample:
-    """Return the sample of one period for the search for slowing guests.
+    """Convert a period to a sample, to find guests that slow down a server.
 
-    Samples are compared to find the guests that slow down a server. The
-    sample has the bandwidth of each guest on the server's host NUMA nodes.
+    The sample has the bandwidth of each guest on the server's host NUMA nodes.
     Bandwidth that was not used by a guest is counted as that of the host.
 
     :param period: measurements of all guests and NUMA nodes of the host.

@@ -61,7 +61,7 @@ class Clocks:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Events of guests' vCPUs in one period.
+    """Numbers of events of guests' vCPUs in one period.
 
     :param server: number of events of the server by name, see
         :data:`ghsched_nova.features.blame.counters.EVENTS`.
@@ -136,8 +136,8 @@ class HostProbe:
 
         :param count: function that counts for a number of milliseconds.
         :param milliseconds: how long to count.
-        :returns: the counts, and None if the instructions of the server that
-            is examined were counted, or else the reason why not.
+        :returns: the counts, and the reason why the investigated server's
+            instructions were not counted; None if they were.
         """
         try:
             found = count(milliseconds, self._has_capped)
@@ -186,9 +186,9 @@ class HostProbe:
         if self.server not in sample.rates or seconds <= 0:
             return None
         own = self._list_node_bandwidths(self.server)
-        waits = _get_wait_times(load, self.server)
+        waits = _get_wait_fractions(load, self.server)
         return dataclasses.replace(
-            sample, cap=_sum_caps(own), cached=_sum_cached(own),
+            sample, cap=_sum_caps(own), cached=_sum_cache_occupancy(own),
             cpu_wait=waits['cpu_wait'], stalled=waits['memory_wait'],
             io_wait=waits['io_wait'],
             misses_by_guest={
@@ -231,9 +231,11 @@ def find_guest_memory_nodes(guest: view.MonitoredGuest,
 
 
 def compute_event_rates(counts: Mapping[str, float]) -> dict[str, Any]:
-    """Return instructions per second and cycle, and cache misses, of a server.
+    """Compute a server's speed and cache misses from counted CPU events.
 
-    A figure is left out if one of its events was not counted.
+    These are instructions per second of CPU time, instructions per cycle,
+    cache misses per 1000 instructions, and the fraction of stalled cycles. A
+    figure is left out if one of its events was not counted.
 
     :param counts: number of events by name, see
         :data:`ghsched_nova.features.blame.counters.EVENTS`; may be empty.
@@ -264,8 +266,10 @@ def _sum_caps(rows: Sequence[view.GuestNodeBandwidth]) -> float | None:
     return float(sum(known)) if known and len(known) == len(caps) else None
 
 
-def _sum_cached(rows: Sequence[view.GuestNodeBandwidth]) -> float | None:
-    """Return how many bytes of a guest's memory are in L3 caches.
+def _sum_cache_occupancy(
+    rows: Sequence[view.GuestNodeBandwidth]
+) -> float | None:
+    """Return the number of bytes that a guest occupies in L3 caches.
 
     :param rows: cache occupancy of the guest by host NUMA node.
     :returns: None if the occupancy is unknown on one of the nodes.
@@ -274,15 +278,15 @@ def _sum_cached(rows: Sequence[view.GuestNodeBandwidth]) -> float | None:
     return float(sum(known)) if known and len(known) == len(rows) else None
 
 
-def _get_wait_times(load: loads.HostLoad | None,
-                    server: str) -> Mapping[str, float | None]:
-    """Return how long a server waited for CPU, memory and I/O.
+def _get_wait_fractions(load: loads.HostLoad | None,
+                        server: str) -> Mapping[str, float | None]:
+    """Return the fractions of time in which a server waited, by kind of wait.
 
-    If the server has several NUMA nodes, the longest time is returned.
+    If the server has several NUMA nodes, the largest fraction is returned.
 
     :param load: measured load of the host.
-    :returns: by kind of wait, the fraction of the time in which the server
-        waited; None if unknown.
+    :returns: fraction of the time by ``cpu_wait``, ``memory_wait`` and
+        ``io_wait``; None if unknown.
     """
     mine = [one for one in (load.guests if load else ())
             if one.guest == server]

@@ -22,7 +22,7 @@ from ghsched_nova.host import compute_hooks
 
 
 class BlameRecord(compute_hooks.ComputePart):
-    """Record of the last periods between reports of nova-compute.
+    """Record of guests' bandwidth and load in the last reporting periods.
 
     The record is used to find out which guests slow down a server.
 

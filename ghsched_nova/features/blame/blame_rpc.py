@@ -90,7 +90,8 @@ class BlameEndpoint:
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> blame_record.BlameRecord:
-    """Return the part of blame in nova-compute."""
+    """Return nova-compute's record of guests, with the RPC endpoint of blame.
+    """
     record = blame_record.BlameRecord(
         services.state_path / blame_periods.FORMAT.name)
     record.endpoint = BlameEndpoint(

@@ -47,7 +47,7 @@ FAILURES = 3
 
 
 class NotCapped(Exception):  # noqa: N818
-    """A guest cannot be capped for a trial, with the reason."""
+    """Reason why a guest cannot be capped for a trial."""
 
 
 class Probe(Protocol):

@@ -57,7 +57,7 @@ EVENT = 'ghsched.server.blame.cap.'
 
 
 class NotInvestigated(Exception):  # noqa: N818
-    """A server cannot be investigated, with the reason."""
+    """Reason why a server cannot be investigated."""
 
 
 @dataclass

@@ -50,19 +50,19 @@ class LowerCapTest(base.TestCase):
         for policy, maximum in ((NodePolicy(), 10),
                                 (NodePolicy(minimum=25), 25),
                                 (NodePolicy(minimum=5, maximum=40), 10)):
-            found = blame_cap.lower_cap(running(policy), {0}).policy
+            found = blame_cap.make_capped_domain(running(policy), {0}).policy
             self.assertEqual((policy.minimum, maximum), (
                 found.policy.nodes[0].minimum, found.policy.nodes[0].maximum))
 
     def test_cap_is_on_the_nodes_of_the_server_alone(self):
-        found = blame_cap.lower_cap(
+        found = blame_cap.make_capped_domain(
             running(NodePolicy(maximum=80), NodePolicy(maximum=90)), {1})
         self.assertEqual([80, 10], [
             one.maximum for one in found.policy.policy.nodes])
 
     def test_guest_without_a_policy_has_one_for_the_trial(self):
         before = running()
-        found = blame_cap.lower_cap(before, {1, 0}).policy
+        found = blame_cap.make_capped_domain(before, {1, 0}).policy
         self.assertEqual(((0, 1), [10, 10], True), (
             found.host_nodes, [one.maximum for one in found.policy.nodes],
             found.policy.monitor))
@@ -79,7 +79,7 @@ class LowerCapTest(base.TestCase):
                 (desired.Running(model.Domain(UUID, 7, 'guest'), tuned),
                  'libvirt')):
             error = self.assertRaises(blame_cap.NotCapped,
-                                      blame_cap.lower_cap, one, {0})
+                                      blame_cap.make_capped_domain, one, {0})
             self.assertIn(reason, str(error))
 
 
