@@ -58,7 +58,7 @@ _IRQ_BYPASS = ('{*}flavor/{*}extraSpecs/{*}extraSpec[@name='
 Clock = Callable[[], float]
 
 
-class Libvirt:
+class LibvirtReader:
     """Reader of the running guests over a read-only libvirt connection.
 
     :param uri: URI of libvirt.
@@ -92,13 +92,14 @@ class Libvirt:
             return ()
 
     def read_vcpu_counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Read what KVM and the kernel have counted of each guest's vCPUs.
+        """Read the KVM and scheduler counters of each guest's vCPUs.
 
         Guests must have been read before. A guest that is busy with another
         call of libvirt has old or no counters.
 
-        :returns: sums over the vCPUs by UUID of the guest and name, without
-            what libvirt does not report; empty if libvirt does not answer.
+        :returns: sum of each counter over the vCPUs, by UUID of the guest and
+            name of the counter. Counters that libvirt does not report are left
+            out. The result is empty if libvirt does not answer.
         """
         try:
             return self._counted.get_result()
@@ -192,7 +193,7 @@ class Libvirt:
         return found
 
     def _read_nova_metadata(self, domain: Any) -> dict[str, Any]:
-        """Return what Nova has written of a guest into its domain.
+        """Read the server name and IRQ bypass request from Nova's metadata.
 
         The result has fields of :class:`view.MonitoredGuest` by name; it is
         empty if the domain was not started by Nova.

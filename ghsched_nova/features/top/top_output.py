@@ -381,7 +381,7 @@ def make_top_page(
 def _make_guest_entries(
         snapshot: top_source.TopSnapshot, usage: view.GuestUsage,
         measured: load.HostLoad | None) -> list[_Entry]:
-    """Return table rows of a guest with all that was measured of it."""
+    """Return a guest's table rows with bandwidth, load and shortage."""
     uuid = usage.guest.uuid
     first, *others = [
         entry._replace(

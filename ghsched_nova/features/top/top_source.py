@@ -103,7 +103,7 @@ class HostReader:
     """
 
     reader: reader.Reader
-    libvirt: guest_reader.Libvirt | None
+    libvirt: guest_reader.LibvirtReader | None
     meter: load_meter.LoadMeter | None = None
     proc: Path = Path('/proc')
     bursts: Path | None = None
@@ -244,7 +244,7 @@ def make_measurement_source(
                       arguments.node_bandwidth,
                       occupancy=arguments.cache_occupancy, energy=energy),
         (None if arguments.no_libvirt
-         else guest_reader.Libvirt(arguments.connect)),
+         else guest_reader.LibvirtReader(arguments.connect)),
         load_meter.LoadMeter(
             load_reader.LoadReader(load_reader.Paths(arguments.sysfs)),
             bottleneck.make_bottleneck_limits({}), period=LOAD_PERIOD),

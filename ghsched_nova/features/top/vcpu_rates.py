@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Rates of what KVM and the kernel count of the vCPUs of guests.
+"""Rates of KVM's and the scheduler's counters of guests' vCPUs.
 
 libvirt reports the counters, as far as host and hypervisor have them.
 """
@@ -37,7 +37,7 @@ Counters = Mapping[str, int]
 
 @dataclass(frozen=True)
 class VcpuRates:
-    """Rates of the vCPUs of a guest; None if the host does not count them.
+    """Rates of a guest's vCPUs; None if the host does not count them.
 
     :param exits_per_second: exits of all vCPUs to the hypervisor.
     :param halt_poll_percent: percent of the time of its vCPUs in which the
@@ -51,13 +51,16 @@ class VcpuRates:
     steal_percent: float | None = None
 
     def format_cells(self, fields: Iterable[str]) -> list[str]:
-        """Return the table cells of some of these rates."""
+        """Return the table cells of a guest's vCPU rates.
+
+        :param fields: names of the rates.
+        """
         return ['-' if (rate := getattr(self, name)) is None
                 else f'{rate:.1f}' for name in fields]
 
 
 def list_known_fields(rates: Collection[VcpuRates]) -> tuple[str, ...]:
-    """Return the fields that are known of at least one guest."""
+    """Return the names of the rates that are known of at least one guest."""
     return tuple(name for name in TITLES if any(
         getattr(one, name) is not None for one in rates))
 
@@ -85,7 +88,7 @@ def compute_vcpu_rates(before: Counters, now: Counters, seconds: float,
 
 
 class VcpuMeter:
-    """Meter of the rates since the last measurement.
+    """Meter of guests' vCPU rates between two measurements.
 
     :param clock: function that returns seconds.
     """
@@ -98,9 +101,12 @@ class VcpuMeter:
     def measure_rates(self, guests: Iterable[view.MonitoredGuest],
                       counters: Mapping[str, Counters]
                       ) -> dict[str, VcpuRates]:
-        """Return the rates by UUID of the guests that were counted twice.
+        """Measure the vCPU rates of guests since the previous measurement.
+
+        A guest is left out in its first measurement.
 
         :param counters: counters by UUID of the guest.
+        :returns: rates by UUID of the guest.
         """
         now, last, before = self._clock(), self._read_at, self._counters
         found = {guest.uuid: guest for guest in guests

@@ -57,7 +57,7 @@ class WalkTest(base.TestCase):
         host.run(1.0)
         module = pylibvirt.Module(pylibvirt.Domain(7, pylibvirt.ELEMENT))
         collector = metrics.HostCollector(top_source.HostReader(
-            host.reader, guest_reader.Libvirt('test:///', module)))
+            host.reader, guest_reader.LibvirtReader('test:///', module)))
         calls = self.useFixture(walk.Walk()).calls
         self.assertTrue(list(collector.collect()))
         self.assertEqual(*self.select_room('.monitor.', calls))

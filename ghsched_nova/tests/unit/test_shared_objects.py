@@ -76,7 +76,7 @@ STRESSED = {
         '.test_claims_under_native_threads_are_counted_while_they_last'),
     'ghsched_nova.features.rebalance.flow_source.Meter':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
-    'ghsched_nova.features.top.guest_reader.Libvirt': _SCRAPES,
+    'ghsched_nova.features.top.guest_reader.LibvirtReader': _SCRAPES,
     'ghsched_nova.features.load.load_meter.LoadMeter':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.features.load.load_reader.LoadReader':

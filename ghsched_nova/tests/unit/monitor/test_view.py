@@ -337,7 +337,8 @@ class LibvirtTest(base.TestCase):
     def source(self, *domains):
         self.now = 0.0
         self.module = pylibvirt.Module(*domains)
-        return guest_reader.Libvirt('test:///', self.module, lambda: self.now)
+        return guest_reader.LibvirtReader('test:///', self.module,
+                                          lambda: self.now)
 
     def test_policy(self):
         (guest,) = self.source(

@@ -277,7 +277,7 @@ class ScrapeTest(exporter_case.ExporterTestCase):
         for value, expected in (('required', [1]), ('preferred', [])):
             self.serve(self.host('intel', QEMU))
             self.patch(
-                guest_reader.Libvirt, '_read_metadata_element',
+                guest_reader.LibvirtReader, '_read_metadata_element',
                 lambda _self, _domain, _namespace, value=value: (
                     '<instance xmlns="x"><name>web</name><flavor name="f">'
                     '<extraSpecs><extraSpec name="ghsched:irq_bypass">'
@@ -503,9 +503,10 @@ class DashboardTest(exporter_case.ExporterTestCase):
             # Without a cap there is no figure of it.
             host.model.write(f'/{QEMU}/schemata', 'MB:1=70\n')
             host.sync()
-            source = top_source.HostReader(host.reader, guest_reader.Libvirt(
-                'test:///', pylibvirt.Module(pylibvirt.Domain(
-                    7, pylibvirt.ELEMENT))))
+            source = top_source.HostReader(
+                host.reader, guest_reader.LibvirtReader(
+                    'test:///', pylibvirt.Module(pylibvirt.Domain(
+                        7, pylibvirt.ELEMENT))))
             for family in metrics.HostCollector(source).collect():
                 found |= {sample.name for sample in family.samples}
         return found

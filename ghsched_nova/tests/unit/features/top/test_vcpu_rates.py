@@ -109,9 +109,9 @@ class VcpuRatesTest(top_case.TopTestCase):
         tree.group(top_case.QEMU, tid=100)
         module = pylibvirt.Module(pylibvirt.Domain(7, pylibvirt.ELEMENT))
         delays = iter(range(0, 10 ** 12, 10 ** 9))
-        self.patch(guest_reader.Libvirt, '_load', lambda reader: setattr(
+        self.patch(guest_reader.LibvirtReader, '_load', lambda reader: setattr(
             reader, '_module', module))
-        self.patch(guest_reader.Libvirt, 'read_vcpu_counters',
+        self.patch(guest_reader.LibvirtReader, 'read_vcpu_counters',
                    lambda _reader: {
                        guest.uuid: {'delay': next(delays)}
                        for guest in _reader.read_guests()})
