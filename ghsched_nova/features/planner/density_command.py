@@ -180,7 +180,7 @@ def convert_flavor_for_planner(flavor: Any) -> planned.Flavor:
 def map_flavor_aliases_to_vf_classes(
         client: clients.Client, requested: Sequence[planned.Flavor]
 ) -> dict[str, str]:
-    """Return the resource class of VFs by PCI alias that flavors request.
+    """Return the VF resource class of each PCI alias that flavors request.
 
     Placement is read only if a flavor requests VFs.
 

@@ -48,16 +48,16 @@ def run_describe_command(arguments: argparse.Namespace) -> int:
     """
     section = configured.read_ghsched_options(arguments.config_file)
     print('nodes:')
-    for node in describe_nodes(Path(section.sysfs_path)):
+    for node in read_node_descriptions(Path(section.sysfs_path)):
         # Each line is JSON, which is YAML as well.
         print(f'  - {json.dumps(node)}')
     return exits.DONE
 
 
-def describe_nodes(sysfs: Path) -> Iterator[Mapping[str, object]]:
-    """Yield what a host file says of each NUMA node.
+def read_node_descriptions(sysfs: Path) -> Iterator[Mapping[str, object]]:
+    """Yield the properties of each host NUMA node, as in a host file.
 
-    What the kernel does not say is left out.
+    Properties that the kernel does not report are left out.
     """
     distances = sysfs_files.read_distances(sysfs)
     for node, path in sysfs_files.iterate_numa_nodes(sysfs):

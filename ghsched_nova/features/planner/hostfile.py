@@ -158,13 +158,13 @@ class HostFile:
 
     @property
     def nearest_nodes_with_cpus(self) -> dict[int, int]:
-        """Nearest NUMA node that has CPUs, by NUMA node that has none."""
+        """Nearest NUMA node with CPUs, by number of each node without CPUs."""
         return cpuless_nodes.find_nearest_nodes(
             self.distances, {node.id for node in self.nodes if node.cpus})
 
     @property
     def aliases(self) -> dict[str, str]:
-        """Resource class of the VFs that each PCI alias stands for."""
+        """Resource class of VFs in Placement, by PCI alias."""
         return {pf.alias: pf.resource_class for pf in self.pfs}
 
     @property
@@ -221,7 +221,7 @@ def _build_described_host(top: _Section) -> HostFile:
         settings.get('reserved_control_groups', 0),
         _parse_inventory_settings(settings, known),
         pfs,
-        _build_contention_machine(
+        _build_simulated_machine(
             top.get('contention'), top['name'], nodes, resctrl, pfs
         ),
         _parse_nova_compute_settings(top.get('nova', {}), nodes),
@@ -231,11 +231,11 @@ def _build_described_host(top: _Section) -> HostFile:
     )
 
 
-def _build_contention_machine(
+def _build_simulated_machine(
         section: Any, name: str, nodes: Sequence[DescribedNode],
         resctrl: ResctrlHost,
         pfs: Sequence[host_pfs.HostPf]) -> Machine | None:
-    """Return the machine with which the contention model simulates a host.
+    """Build the machine by which the contention model simulates a host.
 
     If the host file has no latency curve, the machine gets the shipped curve
     that suits it best.
@@ -357,7 +357,7 @@ def _parse_caches(name: str, section: _Section,
     :param name: name of the value, for error messages.
     :param section: the NUMA node.
     :param cpus: CPUs of the node.
-    :returns: empty if the host file does not say it.
+    :returns: empty if the host file does not list the caches.
     :raises Invalid: if a CPU of the node is in no cache, or in two.
     """
     found = tuple(_parse_cpu_list(f'{name}[{place}]', value)
@@ -374,7 +374,7 @@ def _parse_huge_pages(name: str, section: _Section) -> dict[int, int] | None:
 
     :param name: name of the value, for error messages.
     :param section: the NUMA node.
-    :returns: None if the host file does not say it.
+    :returns: None if the host file does not list the pages.
     :raises Invalid: if the pages are larger than the node's memory.
     """
     if 'pages' not in section:
@@ -394,7 +394,7 @@ def _build_resctrl_host(
     """Build the resctrl capabilities that a host file describes.
 
     :param domains: resctrl domains of each host NUMA node.
-    :param speeds: bandwidth of each host NUMA node, in MB/s.
+    :param speeds: rated bandwidth of each host NUMA node, in MB/s.
     """
     dialect = _select_resctrl_dialect(section)
     (cap,) = (knob for knob in dialect.knobs if knob.role == 'maximum')
@@ -405,7 +405,7 @@ def _build_resctrl_host(
         min_bandwidth=section['min_bandwidth'],
         granularity=section['bandwidth_gran'],
         no_cap=cap.default or 100,
-        node_bandwidth=_convert_node_bandwidths(dialect, domains, speeds),
+        node_bandwidth=_convert_rated_bandwidths(dialect, domains, speeds),
         domains_by_node=_complete_resctrl_domains(dialect, domains),
         monitored=num_rmids > 0 and dialect.monitor is not None,
         cache=_build_cache(section.get('ways', 0),
@@ -463,19 +463,19 @@ def _select_resctrl_dialect(section: _Section) -> dialects.Dialect:
     return replace(dialect, hardlimit_fixed=section['cap'] == 'hard')
 
 
-def _convert_node_bandwidths(
+def _convert_rated_bandwidths(
     dialect: dialects.Dialect,
     domains: Mapping[int, tuple[int, ...]],
     speeds: Mapping[int, int],
 ) -> dict[int, int]:
-    """Return the bandwidth of NUMA nodes in bytes per second.
+    """Convert the rated bandwidth of NUMA nodes to bytes per second.
 
-    The bandwidth is needed if caps in resctrl are absolute bandwidths.
+    The rated bandwidth is needed only if caps in resctrl are absolute.
 
     :param dialect: the host's variant of resctrl.
     :param domains: resctrl domains by NUMA node.
-    :param speeds: MB/s by NUMA node.
-    :returns: empty if caps are percentages.
+    :param speeds: rated MB/s by NUMA node.
+    :returns: bytes per second by NUMA node; empty if caps are percentages.
     """
     if not dialect.has_absolute_caps:
         return {}

@@ -94,7 +94,7 @@ class MachineTest(base.TestCase):
         capabilities = cpu_cache.CpuCaches(self.root).describe_host(
             HostDescription(nodes=(0,), control_groups=0)).capabilities
         self.assertEqual({'CPU_CACHE'} if guests else set(), capabilities)
-        nodes = [*describe.describe_nodes(self.root)]
+        nodes = [*describe.read_node_descriptions(self.root)]
         self.assertEqual(cores // shared if shared and shared < cores else 0,
                          len(nodes[0].get('caches', ())))
         if not guests:
