@@ -43,9 +43,9 @@ _LOCAL = 10
 def select_host_nodes(devices: Sequence[device_numa.Device],
                       host_nodes: Sequence[int],
                       without_cpus: Collection[int]) -> tuple[int, ...]:
-    """Return the host nodes for which a guest gets nodes without CPUs.
+    """Return the host nodes without CPUs that a guest's devices belong to.
 
-    These are the nodes without CPUs that its devices belong to.
+    The guest gets a NUMA node without CPUs for each of them.
 
     :param host_nodes: host node of each guest node with CPUs. A guest without
         NUMA nodes gets none.

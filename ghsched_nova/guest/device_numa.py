@@ -319,8 +319,8 @@ class _Ports:
     def bus_count(self) -> int:
         """Number of PCI buses that a guest's first host bridge needs.
 
-        These are one for each controller, and one for each root port or bridge
-        that libvirt may still add.
+        One for each controller, plus one for each root port or bridge that
+        libvirt may still add.
         """
         return len(self.taken) + 1 + max(
             0, self.needed - len(self.free_ports))

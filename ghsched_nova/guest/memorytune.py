@@ -55,8 +55,7 @@ PROBE_UUID = '3d0f3c52-6d0e-5d55-8a3c-3f6f0b8f6c11'
 
 
 class MemoryTuneError(ValueError):
-    """A domain XML or a MemoryTune is invalid, for the reason in the message.
-    """
+    """Reason why a domain XML or a MemoryTune is invalid."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ SHARED = 'shared'
 
 
 class MetadataError(ValueError):
-    """The policy in a domain's metadata cannot be read."""
+    """Reason why the policy in a domain's metadata cannot be read."""
 
 
 @dataclass(frozen=True)

@@ -52,16 +52,16 @@ def exclude_vcpu_cpus(root: etree._Element) -> bool:
               if place[0] != 'vcpu'}
     narrow_pins(root, others)
     needed = {('vcpu', number) for number in range(
-        read_count(root, 'vcpu', 1))}
+        read_thread_count(root, 'vcpu', 1))}
     needed |= {('emulator', 0)} | {
         ('iothread', number)
-        for number in range(1, read_count(root, 'iothreads', 0) + 1)}
+        for number in range(1, read_thread_count(root, 'iothreads', 0) + 1)}
     return all(map({**pins, **others}.get, needed))
 
 
 def narrow_pins(root: etree._Element,
                 narrowed: Mapping[tuple[str, int], frozenset[int]]) -> None:
-    """Write the narrowed CPU sets of threads; empty ones are left as they are.
+    """Write narrowed CPU sets of threads into a domain XML; skip empty ones.
 
     :param narrowed: host CPUs that the threads shall have.
     """
@@ -71,10 +71,11 @@ def narrow_pins(root: etree._Element,
             element.set('cpuset', cpulist.render_cpu_list(cpus))
 
 
-def read_count(root: etree._Element, tag: str, default: int) -> int:
-    """Return the number of threads that an element of a domain gives.
+def read_thread_count(root: etree._Element, tag: str, default: int) -> int:
+    """Read the number of vCPUs or of I/O threads in a domain XML.
 
     :param tag: ``vcpu`` or ``iothreads``.
+    :param default: number if the domain has no such element.
     """
     return int(root.findtext(tag) or default)
 

@@ -193,7 +193,7 @@ class ThreadScheduler(compute_hooks.ComputePart):
         :raises PolicyError: if the kernel refuses a class; the log has the
             reason.
         """
-        guests = [*filter(None, [_read_thread_classes(running)])]
+        guests = [*filter(None, [_parse_guest_thread_scheduling(running)])]
         is_ours = scheduling.NAMESPACE in running.xml
         if not is_ours and not any(one.realtime for guest in guests
                                    for one in guest.wanted.values()):
@@ -217,7 +217,7 @@ class ThreadScheduler(compute_hooks.ComputePart):
         :returns: kinds of the changes made.
         """
         report = engine.reconcile_threads(
-            list_guests_with_classes(running),
+            list_guest_thread_scheduling(running),
             Path(self._section.libvirt_run_path))
         for action in report.actions:
             LOG.warning('ghsched: guest %(uuid)s: restored the scheduling '
@@ -275,7 +275,7 @@ class ThreadScheduler(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> ThreadScheduler:
-    """Return the part of real-time scheduling in nova-compute."""
+    """Return nova-compute's scheduler of guests' threads."""
     return ThreadScheduler(services.section,
                            dedicated=services.dedicated_cpus,
                            list_shared_cpus=services.list_shared_cpus)
@@ -296,17 +296,17 @@ def _has_preempt_rt(sysfs: Path) -> bool:
         return False
 
 
-def list_guests_with_classes(
+def list_guest_thread_scheduling(
         running: Iterable[desired.Running]) -> list[model.GuestScheduling]:
-    """Return the guests whose threads need certain scheduling classes.
+    """Return the required thread scheduling of guests that have any.
 
     The domain XML of a guest names the scheduling classes of its threads. A
-    guest whose XML is malformed is left out.
+    guest whose XML is malformed is left out, with a warning.
     """
     found = []
     for one in running:
         try:
-            found.append(_read_thread_classes(one))
+            found.append(_parse_guest_thread_scheduling(one))
         except ValueError as error:
             LOG.warning('ghsched: guest %(uuid)s: cannot read the scheduling '
                         'classes of its threads in its domain XML, leaving '
@@ -315,10 +315,11 @@ def list_guests_with_classes(
     return [*filter(None, found)]
 
 
-def _read_thread_classes(running: desired.Running
-                         ) -> model.GuestScheduling | None:
-    """Return a guest whose threads need certain scheduling classes, or None.
+def _parse_guest_thread_scheduling(running: desired.Running
+                                   ) -> model.GuestScheduling | None:
+    """Parse the required scheduling of a guest's threads from its XML.
 
+    :returns: None if the domain XML requires no scheduling class.
     :raises ValueError: if a number or a list of CPUs is malformed.
     """
     # Few guests have a class; parsing the XML of all is slow.

@@ -222,7 +222,7 @@ def _read_kernel_log() -> str:
     The text is empty if the log does not mention the GIC or cannot be read.
     """
     for command in _LOGS:
-        text = _read_output(command)
+        text = _read_command_output(command)
         if _GIC.search(text):
             return text
     LOG.info('ghsched: cannot detect GICv4 interrupt bypass because the '
@@ -230,8 +230,8 @@ def _read_kernel_log() -> str:
     return ''
 
 
-def _read_output(command: Sequence[str]) -> str:
-    """Return what a command has printed, even if it fails then."""
+def _read_command_output(command: Sequence[str]) -> str:
+    """Return a command's standard output, even if the command fails."""
     # Under eventlet, no handler catches subprocess.TimeoutExpired.
     try:
         done = subprocess.run(

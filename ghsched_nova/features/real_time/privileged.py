@@ -112,7 +112,7 @@ def _check_scheduling_class(value: tuple[str, int, int, int, int]) -> None:
 
 
 def _check_number_of_trials(places: list[list[int]]) -> None:
-    """Refuse more sets of CPUs than a host has; each is tried in a process."""
+    """Refuse a test of more sets of CPUs than a host can have."""
     if len(places) > _MAX_TRIALS:
         raise bounds.OutOfBounds(f'{len(places)} sets of CPUs are more than '
                                  f'{_MAX_TRIALS}')

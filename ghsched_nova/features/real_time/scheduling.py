@@ -102,9 +102,9 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
             keys.IRQ_BYPASS.extra_spec,
             'QEMU has no CPUs other than those of the vCPUs')
     _exclude_realtime_cpus(root, policy)
-    vcpus = thread_pins.read_count(root, 'vcpu', 1)
+    vcpus = thread_pins.read_thread_count(root, 'vcpu', 1)
     elements = list(_make_elements(
-        policy, vcpus, thread_pins.read_count(root, 'iothreads', 0)))
+        policy, vcpus, thread_pins.read_thread_count(root, 'iothreads', 0)))
     if policy.vcpus is not None and policy.vcpus.runtime_us:
         _set_metadata(root, _make_deadline_element(policy, vcpus))
     if _sets_irq_affinity(policy):
@@ -258,7 +258,7 @@ def _exclude_realtime_cpus(root: etree._Element, policy: ThreadPolicy) -> None:
     pins = thread_pins.parse_pins(root)
     cpus = frozenset[int]().union(*(
         pins.get(('vcpu', number), ()) for number in list_scheduled_vcpus(
-            policy, thread_pins.read_count(root, 'vcpu', 1))))
+            policy, thread_pins.read_thread_count(root, 'vcpu', 1))))
     others = {one: found - cpus for one, found in pins.items()
               if one[0] != 'vcpu'}
     lacking = sorted({kind for (kind, _number), found in others.items()

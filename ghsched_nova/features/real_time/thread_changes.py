@@ -19,22 +19,23 @@ from ghsched_nova.features.real_time import host_scheduling
 from ghsched_nova.host import compute_hooks
 
 
-def plan_classes(guests: compute_hooks.HostGuests) -> engine.Report:
-    """Return the changes of threads that the policies of guests need."""
+def plan_scheduling_changes(guests: compute_hooks.HostGuests) -> engine.Report:
+    """Return the scheduling changes of threads that guests' policies require.
+    """
     return engine.plan_thread_changes(
-        host_scheduling.list_guests_with_classes(guests.running),
+        host_scheduling.list_guest_thread_scheduling(guests.running),
         Path(guests.section.libvirt_run_path))
 
 
-def set_classes(guests: compute_hooks.HostGuests) -> engine.Report:
+def set_thread_scheduling(guests: compute_hooks.HostGuests) -> engine.Report:
     """Set the scheduling classes and CPUs of guests' threads, as root."""
     # The import is slow, and a plan does not need it.
     from ghsched_nova.features.real_time import privileged
 
     return engine.reconcile_threads(
-        host_scheduling.list_guests_with_classes(guests.running),
+        host_scheduling.list_guest_thread_scheduling(guests.running),
         Path(guests.section.libvirt_run_path),
         privileged.apply_thread_change_as_root)
 
 
-PART = compute_hooks.HostPart(plan_classes, set_classes)
+PART = compute_hooks.HostPart(plan_scheduling_changes, set_thread_scheduling)

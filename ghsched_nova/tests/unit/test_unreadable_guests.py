@@ -67,7 +67,7 @@ class UnreadableGuestTest(base.TestCase):
     def test_features_find_the_other_guest(self, bad):
         self.assertNotEqual(GOOD, BAD[bad])
         for found in (
-                host_scheduling.list_guests_with_classes(self.guests(bad)),
+                host_scheduling.list_guest_thread_scheduling(self.guests(bad)),
                 interrupts.list_housekeeping_irq_guests(self.guests(bad)),
                 load_use.list_measurable_guests(self.guests(bad))):
             self.assertIn('uuid2', [one.uuid for one in found])
@@ -89,7 +89,7 @@ class UnreadableGuestTest(base.TestCase):
 
     def test_thread_of_unknown_class_is_logged_with_its_guest(self):
         with self.assertLogs(host_scheduling.LOG, 'WARNING') as log:
-            host_scheduling.list_guests_with_classes(self.guests(1))
+            host_scheduling.list_guest_thread_scheduling(self.guests(1))
         self.assertIn('uuid1', log.output[0])
 
     def test_start_with_a_malformed_class_is_refused(self):
