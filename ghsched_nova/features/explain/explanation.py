@@ -221,18 +221,17 @@ def _make_needs_and_placement_query(explanation: Explanation
     if not question.host.compute.dedicated:
         need = need.fallback or need
     return {'need': need,
-            **_make_query_fields(need, request.LOCALITIES[0], {})}
+            **_make_placement_query_fields(need, request.LOCALITIES[0], {})}
 
 
-def _make_query_fields(
+def _make_placement_query_fields(
         need: FlavorNeed, locality: str, sizes: Sizes) -> dict[str, Any]:
-    """Return the Placement query of a guest as values of explanation fields.
-
-    The fields are ``query`` and ``locality``.
+    """Return the explanation fields ``query`` and ``locality`` of a guest.
 
     :param need: resources that the guest needs.
     :param locality: how near the VFs must be to the guest's NUMA nodes.
     :param sizes: how the VFs are divided among PFs.
+    :returns: Placement query and required nearness of the VFs, by field name.
     """
     return {'query': tuple(need.make_nova_query(locality, sizes)),
             'locality': locality if need.policy.vfs else None}
@@ -276,7 +275,7 @@ def _choose_host_nodes_and_limits(explanation: Explanation) -> dict[str, Any]:
                 *hint_xml.make_hint_elements(policy)),
             'topology': host_topology.render_host_topology_elements(
                 policy, place.nodes, _make_host_topology(question.host)),
-            **_make_query_fields(
+            **_make_placement_query_fields(
                 explanation.need, place.locality, place.sizes)}
 
 

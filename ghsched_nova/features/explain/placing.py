@@ -90,7 +90,7 @@ def choose_placement(request: PlacementRequest) -> ChosenPlacement:
     :raises DoesNotFit: if the guest does not fit on the host, or not on the
         host NUMA nodes that the user has requested.
     """
-    _check_monitor(request)
+    _check_monitoring_support(request)
     if request.nodes is not None:
         _check_requested_host_nodes(request, request.nodes)
     lacks = tuple(_find_refusal_reasons(request))
@@ -143,10 +143,10 @@ def _yield_host_node_choices(request: PlacementRequest, locality: str,
 
 
 def _find_refusal_reasons(request: PlacementRequest) -> Iterator[Lack]:
-    """Yield why the host as a whole or its nodes refuse a guest.
+    """Yield the reasons why a host or its NUMA nodes refuse a guest.
 
-    Limits that a node cannot enforce count as well. If the host lacks a trait
-    for them, they are of interest once.
+    Bandwidth limits that a node cannot enforce are a reason. If the host lacks
+    a trait for them, they are checked on the first node only.
     """
     host, demand = request.state.fit_host, request.need.demand
     if not any(fitting.find_missing_traits(host, demand)):
@@ -160,8 +160,8 @@ def _find_refusal_reasons(request: PlacementRequest) -> Iterator[Lack]:
         yield Lack(None, lack.BANDWIDTH, reason=reason)
 
 
-def _check_monitor(request: PlacementRequest) -> None:
-    """Raise DoesNotFit if a host cannot measure a guest that asks for it."""
+def _check_monitoring_support(request: PlacementRequest) -> None:
+    """Raise DoesNotFit if a host cannot monitor a guest that requests it."""
     held = request.host.resctrl.capabilities()
     if request.need.policy.monitor and 'MEM_BW_MONITOR' not in held:
         raise DoesNotFit('', Lack(
@@ -207,9 +207,9 @@ def _find_node_shortages(request: PlacementRequest,
                          node: capacity.NodeInventory,
                          demand: GuestDemand, guest_node: int,
                          must_share: bool) -> Iterator[Lack]:
-    """Yield what a host NUMA node lacks for a guest NUMA node.
+    """Yield the shortages of a host NUMA node for a guest NUMA node.
 
-    Limits that it cannot enforce count as well.
+    Bandwidth limits that the host node cannot enforce are among them.
     """
     found = [*fitting.find_node_shortages(node, demand, guest_node,
                                           must_share)]
