@@ -31,10 +31,11 @@ MOVES_PER_MINUTE = 6
 class Channel:
     """Stream of a guest, and the last state sent to it.
 
-    :param domain_id: libvirt's ID of the domain, another one at each start.
+    :param domain_id: libvirt's ID of the domain, which changes with each
+        start.
     :param mode: ``read`` or ``write``.
-    :ivar is_listed: whether a snapshot was taken since the domain started. The
-        first may have been begun before.
+    :ivar is_listed: whether a host snapshot was processed since the channel
+        was created. The first snapshot may be older than the domain.
     :ivar connection: connection of libvirt that the stream belongs to.
     :ivar informed: state that was last written to the guest.
     :ivar sending: state that is being written, and the reason.
@@ -55,12 +56,13 @@ class Channel:
 
     @property
     def last(self) -> lines.GuestState | None:
-        """State that was last sent; None before the first."""
+        """State that was last sent to the guest; None before the first."""
         return self.sending[0] if self.sending else self.informed
 
     def choose_reason(self, state: lines.GuestState, first: str) -> str:
-        """Return why the guest is informed now; empty if nothing is new.
+        """Return the reason to send a guest's state; empty if it is not new.
 
+        :param state: present state of the guest.
         :param first: reason of the first line.
         """
         if self.stream is not None and self.stream.is_idle and self.sending:
@@ -76,11 +78,15 @@ class Channel:
         return self.sending[1] if self.sending else first
 
     def forget_state(self) -> None:
-        """Inform the guest next as one that was never informed."""
+        """Forget the last state, so that the next one is sent as the first."""
         self.informed = self.sending = None
 
     def log_problems(self, uuid: str) -> None:
-        """Log once an hour that a guest writes what it should not."""
+        """Log that a guest floods its channel, or sends malformed lines.
+
+        An error that ended the stream is logged, too. At most one problem of a
+        guest is logged in an hour.
+        """
         stream = self.stream
         if stream is None:
             return
@@ -90,7 +96,7 @@ class Channel:
                      'lines in a minute; not reading on before the next '
                      'report')
         elif (not stream.is_open and stream.error is not None
-              and not is_about_a_gone_domain(stream.error)):
+              and not is_domain_gone_error(stream.error)):
             self.log(uuid, f'the stream ended: {stream.error}')
         elif stream.malformed > self.malformed:
             self.log(uuid, f'dropped {stream.malformed - self.malformed} '
@@ -98,7 +104,7 @@ class Channel:
         self.malformed = stream.malformed if stream.is_open else 0
 
     def log(self, uuid: str, problem: str) -> None:
-        """Log a problem of the guest, at most one in an hour."""
+        """Log a problem of a guest's channel, at most one in an hour."""
         now = time.monotonic()
         if now - self.logged_at >= LOG_PERIOD_S:
             self.logged_at = now
@@ -106,8 +112,8 @@ class Channel:
                         {'guest': uuid, 'problem': problem})
 
 
-def is_about_a_gone_domain(error: Exception) -> bool:
-    """Whether an error of libvirt says that a domain is gone or does not run.
+def is_domain_gone_error(error: Exception) -> bool:
+    """Whether an error of libvirt says that a domain is gone or not running.
 
     A snapshot of the host may have a guest that has just stopped or left.
     """

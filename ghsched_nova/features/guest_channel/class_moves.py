@@ -32,15 +32,17 @@ _RULE = re.compile('([0-9]{1,5})(?:-([0-9]{1,5}))?')
 
 
 class NotMovedError(ValueError):
-    """Refused move of vCPUs between classes, with the reason."""
+    """Reason why vCPUs cannot be moved between the classes of a guest."""
 
 
-def parse_request(asked: Mapping[str, str], vcpus: int
-                  ) -> dict[str, frozenset[int]]:
-    """Parse the lists of vCPUs that a guest asks for, by class.
+def parse_vcpu_request(asked: Mapping[str, str], vcpus: int
+                       ) -> dict[str, frozenset[int]]:
+    """Parse the vCPUs that a guest requests for each vCPU class.
 
-    :param vcpus: number of vCPUs of the guest; no list can name more.
-    :raises NotMovedError: for a malformed list, or a vCPU that is not there.
+    :param asked: list of vCPUs by name of the class, as the guest wrote it.
+    :param vcpus: number of vCPUs of the guest.
+    :raises NotMovedError: for a malformed list, or a vCPU that the guest does
+        not have.
     """
     if not asked:
         raise NotMovedError('no class is named')
@@ -63,16 +65,16 @@ def _parse_list(text: str, vcpus: int) -> frozenset[int]:
 def move_vcpus(classes: Sequence[VcpuClass],
                wanted: Mapping[str, frozenset[int]],
                nodes: Iterable[frozenset[int]]) -> tuple[VcpuClass, ...]:
-    """Return the classes of a guest with the vCPUs that it asks for.
+    """Return a guest's vCPU classes after a requested move of vCPUs.
 
-    A vCPU that no class is asked to have goes to the class ``default``.
+    A vCPU that would be in no class joins the class ``default``.
 
     :param wanted: vCPUs by name of the class. A class that is not named keeps
         its vCPUs, except those requested for another class.
     :param nodes: vCPUs of each guest NUMA node.
     :raises NotMovedError: if the guest has no such class or vCPU, if a class
-        would have no vCPU left, or if a class would get a vCPU on a guest
-        NUMA node on which it has none in the flavor.
+        would have no vCPU left, or if a class would get a vCPU on a guest NUMA
+        node on which it has none in the flavor.
     """
     if not classes:
         raise NotMovedError('this server has no vCPU classes')

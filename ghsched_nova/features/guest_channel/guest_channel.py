@@ -66,8 +66,8 @@ class GuestChannels(compute_hooks.ComputePart):
     """Channels of the guests of this host; thread-safe.
 
     :param connect: function that returns a connection of libvirt.
-    :param get_not_held: function that returns the reason by UUID of each guest
-        whose policy is not enforced.
+    :param get_not_held: function that returns, by UUID of the guest, why its
+        policy is not enforced; enforced policies are left out.
     :param set_classes: function that enforces other vCPU classes of a running
         guest, and returns the domain.
     :param list_running: function that reads all running guests from libvirt.
@@ -95,27 +95,30 @@ class GuestChannels(compute_hooks.ComputePart):
         self._pressures: pressure.Pressures = self._file.read()
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
-        """Return a domain XML with the port, if the policy requests it."""
+        """Return a domain XML with the guest channel's port, if requested."""
         part = guest.policy.get_part(channel_part.ChannelPart)
         return add_channel_port(xml, part.mode) if part.is_open else xml
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
-        """Inform a guest that starts, has arrived or was changed."""
+        """Send a guest that starts, arrives or changes its present state."""
         if lines.PORT in running.xml:
             channel = self._channels.get(running.domain.uuid)
             if has_arrived and channel is not None:
                 # A report found the guest here before its move was over.
                 channel.forget_state()
-            self._inform_at_once(
+            self._read_and_inform(
                 [running], lines.MOVED if has_arrived else lines.STARTED)
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
-        """Inform guests of changes, and open channels that have ended."""
+        """Send changed states to guests, and record the pressure they report.
+
+        Channels that have ended are opened again.
+        """
         with self._lock:
             if snapshot.bandwidth is not None:
                 self._usage.clear()
-                self._note_limits(snapshot.bandwidth)
+                self._store_limits(snapshot.bandwidth)
             self._end_streams_of_lost_connection()
             new = self._list_new_guests(snapshot)
             for uuid in self._channels.keys() - new - {
@@ -128,7 +131,7 @@ class GuestChannels(compute_hooks.ComputePart):
             news = {one.domain.uuid for one in known if self._has_news(one)}
             for one in (*(one for one in known if one.domain.uuid not in news),
                         *self._read_guests(news)):
-                self._inform(one, lines.REPEATED)
+                self._send_state(one, lines.REPEATED)
             for channel in self._channels.values():
                 channel.is_listed = True
             pressures = {
@@ -142,7 +145,7 @@ class GuestChannels(compute_hooks.ComputePart):
         self._pressures = pressures
 
     def _end_streams_of_lost_connection(self) -> None:
-        """End the streams on a connection of libvirt that was replaced.
+        """Close the streams on a connection of libvirt that was replaced.
 
         libvirt reports nothing on a stream whose libvirtd has ended, and a
         line that libvirtd has not passed on is lost.
@@ -161,7 +164,7 @@ class GuestChannels(compute_hooks.ComputePart):
                          ) -> set[str]:
         """Return the UUIDs of guests that started after a snapshot was begun.
 
-        The snapshot lacks them, or has them as they were before a reboot.
+        The snapshot does not have them, or has their state before a reboot.
         """
         ids = {one.domain.uuid: one.domain.id for one in snapshot.running}
         return {uuid for uuid, channel in self._channels.items()
@@ -176,13 +179,13 @@ class GuestChannels(compute_hooks.ComputePart):
                 else {})
 
     def _find_pressure(self, uuid: str) -> pressure.Pressure | None:
-        """Return the pressure that a guest reported last; None if it is old.
+        """Return the pressure that a guest reported; None if it is not recent.
         """
         channel = self._channels.get(uuid)
         return channel.stream.pressure if channel and channel.stream else None
 
-    def _note_limits(self, bandwidth: view.Snapshot | None) -> None:
-        """Note the limits in force of guests; those of others are kept."""
+    def _store_limits(self, bandwidth: view.Snapshot | None) -> None:
+        """Store the limits in force of guests; keep those of other guests."""
         for usage in bandwidth.guests if bandwidth else ():
             self._usage[usage.guest.uuid] = usage
         self._capacity |= {
@@ -190,21 +193,21 @@ class GuestChannels(compute_hooks.ComputePart):
             for usage in (bandwidth.nodes if bandwidth else ())
             if len(usage.nodes) == 1 and usage.capacity}
 
-    def _inform_at_once(self, running: Sequence[desired.Running], first: str,
-                        always: bool = False) -> None:
-        """Inform guests of their state, with limits that are read now."""
+    def _read_and_inform(self, running: Sequence[desired.Running], first: str,
+                         always: bool = False) -> None:
+        """Read the limits in force of guests, and send guests their states."""
         limits = self._measure(
             bandwidth_use.list_guests_and_policies(running))
         with self._lock:
             for one in running:
                 self._usage.pop(one.domain.uuid, None)
-            self._note_limits(limits)
+            self._store_limits(limits)
             for one in running:
-                self._inform(one, first, always)
+                self._send_state(one, first, always)
 
     def _read_state(self, running: desired.Running
                     ) -> tuple[str, lines.GuestState] | None:
-        """Return mode of the channel and state of a guest; None without one.
+        """Return a guest's channel mode and state; None without a channel.
 
         A guest that cannot be read has the policy that was last sent to it.
         """
@@ -214,7 +217,7 @@ class GuestChannels(compute_hooks.ComputePart):
         is_enforced = uuid not in self._get_not_held()
         try:
             found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
-            mode = read_mode(running.root)
+            mode = read_channel_mode(running.root)
         except desired.POLICY_ERRORS:
             channel = self._channels.get(uuid)
             return (channel.mode, dataclasses.replace(
@@ -225,17 +228,17 @@ class GuestChannels(compute_hooks.ComputePart):
             self._usage.get(uuid), self._capacity)) if mode else None
 
     def _has_news(self, running: desired.Running) -> bool:
-        """Whether the state of a guest differs from the last that was sent."""
+        """Whether a guest's state differs from the state last sent to it."""
         channel = self._channels.get(running.domain.uuid)
         found = self._read_state(running)
         return bool(channel and found and found[1] != channel.last)
 
-    def _inform(self, running: desired.Running, first: str,
-                always: bool = False) -> None:
-        """Inform a guest of its state, if it has a channel and there is news.
+    def _send_state(self, running: desired.Running, first: str,
+                    always: bool = False) -> None:
+        """Send a guest its state, if it has a channel and the state is new.
 
         :param first: reason of the first line.
-        :param always: whether a guest without news is informed, too.
+        :param always: whether an unchanged state is sent, too.
         """
         found = self._read_state(running)
         if found is None:
@@ -249,17 +252,17 @@ class GuestChannels(compute_hooks.ComputePart):
             self._channels[uuid] = channel
         channel.log_problems(uuid)
         try:
-            self._send(uuid, channel, state, first, always)
+            self._send_line(uuid, channel, state, first, always)
         except Exception as error:
-            if channels.is_about_a_gone_domain(error):
+            if channels.is_domain_gone_error(error):
                 self._close(uuid)
                 return
             channel.log(uuid, f'{error}; trying again with each report of '
                         'the host')
 
-    def _send(self, uuid: str, channel: channels.Channel,
-              state: lines.GuestState, first: str, always: bool) -> None:
-        """Send a guest its state if it is new, or if the stream is."""
+    def _send_line(self, uuid: str, channel: channels.Channel,
+                   state: lines.GuestState, first: str, always: bool) -> None:
+        """Open a guest's stream if necessary, and send a new state on it."""
         reason = channel.choose_reason(state, first) or (
             lines.REPEATED if always else '')
         if channel.stream is None or not channel.stream.is_open:
@@ -280,15 +283,15 @@ class GuestChannels(compute_hooks.ComputePart):
     def _poll(self) -> None:
         while True:
             time.sleep(POLL_PERIOD_S)
-            self.move_vcpus_as_asked()
+            self.serve_vcpu_move_requests()
             try:
-                self.inform_of_protection()
+                self.inform_of_enforcement_changes()
             except Exception as error:
                 LOG.warning('ghsched: cannot inform guests whether their '
                             'policies are enforced; retrying: %s', error)
 
-    def inform_of_protection(self) -> None:
-        """Inform guests whose policy is no longer enforced, or again is."""
+    def inform_of_enforcement_changes(self) -> None:
+        """Inform guests whose policy is no longer, or is again, enforced."""
         with self._lock:
             not_held = self._get_not_held()
             changed = {
@@ -296,15 +299,15 @@ class GuestChannels(compute_hooks.ComputePart):
                 if channel.stream and channel.stream.is_open and channel.last
                 and channel.last.is_enforced == (uuid in not_held)}
         if running := self._read_guests(changed):
-            self._inform_at_once(running, lines.REPEATED)
+            self._read_and_inform(running, lines.REPEATED)
 
     def _read_guests(self, uuids: Collection[str]) -> list[desired.Running]:
-        """Return the running guests that have these UUIDs."""
+        """Read the running guests that have the given UUIDs."""
         return [one for one in (self._list_running() if uuids else ())
                 if one.domain.uuid in uuids]
 
-    def move_vcpus_as_asked(self) -> None:
-        """Move vCPUs of guests between their classes, as the guests ask."""
+    def serve_vcpu_move_requests(self) -> None:
+        """Move vCPUs between classes of guests as the guests requested."""
         with self._lock:
             channels = list(self._channels.items())
         for uuid, channel in channels:
@@ -340,7 +343,7 @@ class GuestChannels(compute_hooks.ComputePart):
         if stream is None or not stream.is_open:
             return
         if running is not None:
-            self._inform_at_once([running], lines.CHANGED, always=True)
+            self._read_and_inform([running], lines.CHANGED, always=True)
         elif state is not None:
             stream.send(lines.render_line(state, lines.REFUSED, why),
                         lines.render_line(state, lines.REPEATED))
@@ -360,7 +363,7 @@ class GuestChannels(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> GuestChannels:
-    """Return the part of guests' channels in nova-compute."""
+    """Return nova-compute's channels of guests."""
     return GuestChannels(
         lambda: services.libvirt_host.get_connection(),
         lambda: services.engine.not_held,
@@ -372,10 +375,10 @@ def make_compute_part(services: compute_hooks.ComputeServices
 
 def set_vcpu_classes(services: compute_hooks.ComputeServices, uuid: str,
                      asked: Mapping[str, str]) -> desired.Running:
-    """Move vCPUs of a running guest between its classes.
+    """Move vCPUs of a running guest between its vCPU classes.
 
-    The live metadata of the domain has the classes; a start of the server
-    renders those of its flavor again.
+    Only the live metadata of the domain is changed; the next start of the
+    server restores the classes of its flavor.
 
     :param asked: list of vCPUs by name of the class, as the guest wrote it.
     :returns: the domain with the new classes.
@@ -393,7 +396,7 @@ def set_vcpu_classes(services: compute_hooks.ComputeServices, uuid: str,
             raise class_moves.NotMovedError('this server has no vCPU classes')
         nodes = [cell.vcpus for cell in running.cells]
         classes = class_moves.move_vcpus(
-            found.policy.classes, class_moves.parse_request(
+            found.policy.classes, class_moves.parse_vcpu_request(
                 asked, sum(map(len, nodes))), nodes)
         try:
             _write_policy(domain, dataclasses.replace(
@@ -415,11 +418,11 @@ def _write_policy(domain: Any, policy: metadata.DomainPolicy) -> None:
 
 
 def add_channel_port(xml: str, mode: str) -> str:
-    """Return a domain XML with the port of the channel.
+    """Return a domain XML with the virtio port of a guest channel.
 
-    libvirt keeps an alias that begins with ``ua-`` as it is.
+    libvirt does not change an alias that begins with ``ua-``.
 
-    :param mode: ``read`` or ``write``; the alias of the port keeps it.
+    :param mode: ``read`` or ``write``, which is stored in the port's alias.
     :raises DocumentError: if the document is not a domain.
     """
     root = document.parse_document(xml)
@@ -434,8 +437,8 @@ def add_channel_port(xml: str, mode: str) -> str:
     return document.render_document(root)
 
 
-def read_mode(domain: etree._Element) -> str:
-    """Return the mode of the channel that a domain has.
+def read_channel_mode(domain: etree._Element) -> str:
+    """Return the mode of a domain's guest channel; empty without one.
 
     :param domain: root element of the domain XML.
     """

@@ -67,12 +67,12 @@ Limits = Mapping[str, int | float | None]
 
 @dataclass(frozen=True)
 class GuestState:
-    """State of a guest of which the host informs it.
+    """Policy of a guest and its limits, as the host sends them to the guest.
 
     :param policy: part of its policy that the guest can read.
     :param effective: limits that the kernel of the host enforces, by guest
         NUMA node; empty if unknown.
-    :param host_nodes: host NUMA nodes of the guest; they stay on the host.
+    :param host_nodes: host NUMA nodes of the guest; they are not sent.
     :param is_enforced: whether the host enforces the policy.
     :param effective_by_class: such limits by vCPU class; empty without
         classes.
@@ -87,15 +87,16 @@ class GuestState:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A guest's request to repeat its policy."""
+class PolicyRequest:
+    """A guest's request to send its policy again."""
 
 
 @dataclass(frozen=True)
 class VcpuMoveRequest:
-    """A guest's request to have other vCPUs in some of its classes.
+    """A guest's request to move vCPUs between its vCPU classes.
 
-    :param vcpus: list of vCPUs, as the guest wrote it, by name of the class.
+    :param vcpus: requested vCPUs by name of the class, as the guest wrote
+        them.
     """
 
     vcpus: Mapping[str, str]
@@ -104,7 +105,7 @@ class VcpuMoveRequest:
 def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
                      is_enforced: bool, usage: view.GuestUsage | None,
                      capacity: Mapping[int, int]) -> GuestState:
-    """Return the state of a guest of which it is informed.
+    """Return the policy and limits of a guest that are sent to the guest.
 
     :param host_nodes: host NUMA node of each guest NUMA node whose bandwidth
         the policy limits.
@@ -112,29 +113,32 @@ def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
     :param capacity: bytes per second by host NUMA node, where known.
     """
     effective = (() if usage is None else
-                 _describe_rows(usage.nodes, host_nodes, capacity))
+                 _list_node_limits(usage.nodes, host_nodes, capacity))
     by_class = {} if usage is None else {
-        one.vcpu_class.name: _describe_rows(one.nodes, host_nodes, capacity)
+        one.vcpu_class.name: _list_node_limits(one.nodes, host_nodes, capacity)
         for one in usage.classes}
     # A running domain keeps no more of its policy than this.
     return GuestState(policy.describe_bandwidth_for_guest(), effective,
                       tuple(host_nodes), is_enforced, by_class)
 
 
-def _describe_rows(rows: Iterable[view.GuestNodeBandwidth],
-                   host_nodes: Sequence[int],
-                   capacity: Mapping[int, int]) -> tuple[Limits, ...]:
-    """Return the limits on each guest NUMA node; empty if one is unknown."""
+def _list_node_limits(rows: Iterable[view.GuestNodeBandwidth],
+                      host_nodes: Sequence[int],
+                      capacity: Mapping[int, int]) -> tuple[Limits, ...]:
+    """Return the limits in force on each guest NUMA node.
+
+    :returns: empty if the limits on one of the nodes are unknown.
+    """
     held = {row.nodes[0]: row.effective for row in rows
             if len(row.nodes) == 1 and row.effective is not None}
-    return tuple(_describe_limits(held[node], capacity.get(node))
+    return tuple(_convert_limits(held[node], capacity.get(node))
                  for node in host_nodes) if set(host_nodes) <= set(
                      held) else ()
 
 
-def _describe_limits(limits: effective_limits.EffectiveLimits,
-                     capacity: int | None) -> Limits:
-    """Return the limits on one node in percent and in MiB per second.
+def _convert_limits(limits: effective_limits.EffectiveLimits,
+                    capacity: int | None) -> Limits:
+    """Convert the limits in force on a node to percent and MiB per second.
 
     :param capacity: bytes per second of the host NUMA node; None if unknown.
     """
@@ -149,9 +153,10 @@ def _describe_limits(limits: effective_limits.EffectiveLimits,
 
 
 def choose_reason(last: GuestState, now: GuestState) -> str:
-    """Return why a guest is informed again; empty if nothing is new.
+    """Return the reason to inform a guest again; empty if nothing is new.
 
-    :param last: state of which it was informed before.
+    :param last: state of which the guest was informed before.
+    :param now: present state of the guest.
     """
     if last == now:
         return ''
@@ -164,10 +169,11 @@ def choose_reason(last: GuestState, now: GuestState) -> str:
 
 
 def explain_change(last: GuestState, now: GuestState, reason: str) -> str:
-    """Return what has changed, for people; empty if the reason says it.
+    """Return an explanation of a guest's new state, as text for people.
 
     :param last: state of which the guest was informed before.
     :param reason: reason for informing the guest again.
+    :returns: empty if the reason needs no explanation.
     """
     if reason == MOVED:
         return 'the server runs on other NUMA nodes of its host'
@@ -195,10 +201,10 @@ def _list_values(value: Any, path: tuple[str, ...] = ()
 
 
 def render_line(state: GuestState, reason: str, why: str = '') -> bytes:
-    """Return the line that informs a guest of its state.
+    """Render the line that informs a guest of its state.
 
-    Of a policy that is too long, limits in force are left out, then the policy
-    itself, so that the guest hears at least that something has changed.
+    If the line would be too long, the limits in force are left out, and then
+    the policy itself.
 
     :param why: explanation of the reason, for people.
     """
@@ -219,7 +225,7 @@ def render_line(state: GuestState, reason: str, why: str = '') -> bytes:
 
 
 class LineSplitter:
-    """Splitter of what a guest writes into lines; keeps less than one line.
+    """Splitter of received data into lines; buffers less than one line.
 
     :ivar dropped: number of lines that were too long.
     """
@@ -245,10 +251,10 @@ class LineSplitter:
 
 
 def parse_guest_line(line: bytes) -> (
-        Asked | VcpuMoveRequest | pressure.Pressure | None):
+        PolicyRequest | VcpuMoveRequest | pressure.Pressure | None):
     """Parse a line that a guest wrote.
 
-    :returns: None for a line with nothing that this release knows.
+    :returns: None for a line of a kind that this release does not know.
     :raises one of wire.MALFORMED: for a malformed line.
     """
     found = wire.check_object(json.loads(line), 16)
@@ -264,4 +270,4 @@ def parse_guest_line(line: bytes) -> (
                     and vcpus.isascii()):
                 raise ValueError('malformed class request')
         return VcpuMoveRequest(asked)
-    return Asked() if found.get('ask') == 'policy' else None
+    return PolicyRequest() if found.get('ask') == 'policy' else None

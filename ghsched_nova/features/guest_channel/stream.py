@@ -53,14 +53,14 @@ PRESSURE_MAX_S = 60.0
 
 
 class GuestStream:
-    """Open channel of one guest.
+    """Open libvirt stream of one guest's channel.
 
     :param stream: non-blocking libvirt stream on which the channel is open.
     :param may_write: whether the guest may report its pressure, and move its
         vCPUs between its classes.
     :param clock: function that returns seconds.
     :ivar is_open: False once the stream has ended.
-    :ivar is_flooding: whether the guest wrote more than it may.
+    :ivar is_flooding: whether the guest wrote more than the limits allow.
     :ivar error: error that ended the stream; None for none.
     """
 
@@ -89,9 +89,9 @@ class GuestStream:
     # -- called by other threads ----------------------------------------------
 
     def send(self, line: bytes, repetition: bytes) -> None:
-        """Send a line to the guest, in place of one that is not written yet.
+        """Send a line to the guest; it replaces a line not written yet.
 
-        :param repetition: line for a guest that asks later.
+        :param repetition: line to send if the guest requests its policy later.
         """
         self._repetition = repetition
         self._next.append(line)
@@ -99,7 +99,7 @@ class GuestStream:
             _wait_for(stream, READABLE | WRITABLE)
 
     def close(self) -> None:
-        """End the stream."""
+        """Close the stream."""
         if (stream := self._stream) is not None:
             self._end(stream)
 
@@ -115,15 +115,15 @@ class GuestStream:
 
     @property
     def pressure(self) -> pressures.Pressure | None:
-        """Pressure that the guest reported last; None if it is old."""
+        """Pressure that the guest reported last; None if it is not recent."""
         found = self._pressure
         return (found[1] if found is not None
                 and self._clock() - found[0] <= PRESSURE_MAX_S else None)
 
     def pop_move_request(self) -> lines.VcpuMoveRequest | None:
-        """Return the last request for other classes; None if none is new.
+        """Return the guest's last request to move vCPUs, and remove it.
 
-        A request on a stream that has ended is dropped.
+        :returns: None without a new request, or if the stream has ended.
         """
         try:
             found = self._class_requests.pop()
@@ -161,7 +161,7 @@ class GuestStream:
                 self.error = self.error or error.with_traceback(None)
 
     def _write(self, stream: Any) -> None:
-        """Write what the stream takes at once."""
+        """Write as much as the stream takes without blocking."""
         if not self._rest and self._next:
             self._rest = self._prefix + self._next.popleft()
             self._prefix = b''
@@ -178,7 +178,7 @@ class GuestStream:
                 _wait_for(stream, READABLE | WRITABLE)
 
     def _read(self, stream: Any) -> None:
-        """Read and parse what the guest has written, up to the limit."""
+        """Read and parse lines of the guest, up to the limits of a period."""
         now = self._clock()
         if now - self._began >= PERIOD_S:
             self._began, self._received, self._lines = now, 0, 0
@@ -208,7 +208,7 @@ class GuestStream:
             self._pressure = self._clock(), found
         elif isinstance(found, lines.VcpuMoveRequest) and self._may_write:
             self._class_requests.append(found)
-        elif (isinstance(found, lines.Asked) and self._repetition
+        elif (isinstance(found, lines.PolicyRequest) and self._repetition
               and not self._next):
             self._next.append(self._repetition)
 

@@ -77,14 +77,14 @@ class MoveTest(base.TestCase):
         self.assertIn('vCPU 1-3 would be in no class', str(error))
 
     def test_requests_are_parsed_within_the_vcpus_of_the_guest(self):
-        self.assertEqual({'a': {0, 1, 2, 5}}, class_moves.parse_request(
+        self.assertEqual({'a': {0, 1, 2, 5}}, class_moves.parse_vcpu_request(
             {'a': ' 0-2, 5,,'}, 8))
         for asked, reason in (
                 ({}, 'no class is named'), ({'a': '0-8'}, 'no vCPU 8'),
                 ({'a': '99999'}, 'no vCPU 99999'), ({'a': '^1'}, 'no range'),
                 ({'a': '1e5'}, 'no range'), ({'a': '-1'}, 'no range')):
             error = self.assertRaises(class_moves.NotMovedError,
-                                      class_moves.parse_request, asked, 8)
+                                      class_moves.parse_vcpu_request, asked, 8)
             self.assertIn(reason, str(error))
 
     def test_server_without_classes_moves_nothing(self):

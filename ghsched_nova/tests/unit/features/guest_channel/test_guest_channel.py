@@ -117,7 +117,7 @@ class ChannelTestCase(base.TestCase):
         one.incoming = json.dumps({'ghsched': 1, 'classes': classes}
                                   ).encode() + b'\n'
         one.callback(one, stream.READABLE, None)
-        self.part.move_vcpus_as_asked()
+        self.part.serve_vcpu_move_requests()
 
     def observe(self, *running, changed=None, limits=None):
         """Observe guests of which one may have changed since they were read.
@@ -364,7 +364,7 @@ class NewsTest(ChannelTestCase):
         self.wish(latency='0-1')
         self.assertEqual([(UUID, {'latency': '0-1'})], self.asked)
         self.assertEqual([lines.CHANGED], self.read_reasons())
-        self.part.move_vcpus_as_asked()
+        self.part.serve_vcpu_move_requests()
         self.assertEqual(1, len(self.asked))
         # Nothing changes, and the guest waits for an answer.
         self.wish(latency='0-1')
@@ -381,7 +381,7 @@ class NewsTest(ChannelTestCase):
         one.incoming = (b'{"ghsched":1,"classes":{"latency":"0"}}\n'
                         + b'x' * (stream.MAX_RECEIVED + 1))
         one.callback(one, stream.READABLE, None)
-        self.part.move_vcpus_as_asked()
+        self.part.serve_vcpu_move_requests()
         self.assertEqual([], self.asked)
         self.assertEqual(1, len(self.connection.streams))
 
@@ -393,7 +393,7 @@ class NewsTest(ChannelTestCase):
         one.callback(one, stream.READABLE, None)
         one.eventUpdateCallback = mock.Mock(side_effect=OSError('gone'))
         with self.assertLogs(channel.LOG):
-            self.part.move_vcpus_as_asked()
+            self.part.serve_vcpu_move_requests()
 
     def test_snapshot_of_before_a_move_informs_of_nothing(self):
         self.observe(make_running(mode='write', mem_bw_min=30))
@@ -434,22 +434,22 @@ class NewsTest(ChannelTestCase):
                 ({}, lines.RESTORED, 'the host enforces the policy again')):
             self.not_held.clear()
             self.not_held.update(not_held)
-            self.part.inform_of_protection()
+            self.part.inform_of_enforcement_changes()
             self.assertEqual([(reason, why)], [
                 (line['reason'], line['why']) for line in self.read_lines()])
-            self.part.inform_of_protection()
+            self.part.inform_of_enforcement_changes()
             self.assertEqual([], self.read_reasons())
         # A stream that has ended waits for the next report.
         ended = self.connection.streams[-1]
         ended.callback(ended, stream.HANGUP, None)
         self.not_held[UUID] = 'of host seven'
-        self.part.inform_of_protection()
+        self.part.inform_of_enforcement_changes()
         self.assertEqual(1, len(self.connection.streams))
         # A guest that has just stopped.
         self.observe(make_running(mem_bw_min=30))
         self.running.clear()
         self.not_held.clear()
-        self.part.inform_of_protection()
+        self.part.inform_of_enforcement_changes()
 
     def test_guest_that_cannot_be_read_is_informed_of_protection_once(self):
         for broken in (lambda xml: '',
@@ -461,14 +461,14 @@ class NewsTest(ChannelTestCase):
                 whole, xml=broken(whole.xml))
             self.not_held[UUID] = 'its policy cannot be read'
             for reasons in ([lines.UNPROTECTED], [], []):
-                self.part.inform_of_protection()
+                self.part.inform_of_enforcement_changes()
                 self.observe(self.running[UUID])
                 self.assertEqual(reasons, self.read_reasons())
             self.assertEqual(1, len(self.measured))
             self.measured.clear()
             self.not_held.clear()
             self.running[UUID] = whole
-            self.part.inform_of_protection()
+            self.part.inform_of_enforcement_changes()
             self.assertEqual(
                 [(lines.RESTORED, 30)],
                 [(line['reason'], line['policy']['nodes'][0]['mem_bw_min'])
@@ -482,7 +482,7 @@ class NewsTest(ChannelTestCase):
         self.observe(*guests)
         self.read_reasons()
         self.assertEqual(0, self.listed)
-        for inform in (self.part.inform_of_protection,
+        for inform in (self.part.inform_of_enforcement_changes,
                        lambda: self.observe(*guests)):
             self.listed = 0
             self.not_held.update(
@@ -491,8 +491,8 @@ class NewsTest(ChannelTestCase):
             self.assertEqual([lines.UNPROTECTED] * 5, self.read_reasons())
             self.assertEqual(1, self.listed)
             self.not_held.clear()
-            self.part.inform_of_protection()
-            self.part.inform_of_protection()
+            self.part.inform_of_enforcement_changes()
+            self.part.inform_of_enforcement_changes()
             self.assertEqual(2, self.listed)
             self.read_reasons()
 

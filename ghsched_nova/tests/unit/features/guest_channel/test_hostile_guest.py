@@ -245,8 +245,8 @@ class HostileGuestTest(base.TestCase):
     def pass_second(self):
         """Run the event loop and the thread of nova-compute for a second."""
         self.channel.run()
-        self.part.move_vcpus_as_asked()
-        self.part.inform_of_protection()
+        self.part.serve_vcpu_move_requests()
+        self.part.inform_of_enforcement_changes()
         self.now += 1.0
         if self.now % 60 == 0:
             self.report()

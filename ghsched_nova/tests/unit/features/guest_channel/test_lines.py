@@ -130,7 +130,7 @@ class SplitterTest(base.TestCase):
 class GuestLineTest(base.TestCase):
 
     def test_known_lines(self):
-        self.assertEqual(lines.Asked(), lines.parse_guest_line(
+        self.assertEqual(lines.PolicyRequest(), lines.parse_guest_line(
             b'{"ghsched":1,"ask":"policy","new":[]}'))
         self.assertEqual(
             pressure.Pressure(1.5, 0.0, 100), lines.parse_guest_line(
