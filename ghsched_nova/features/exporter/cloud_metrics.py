@@ -120,7 +120,7 @@ class CloudCollector(registry.Collector):
         cloud = reading.cloud
         return [
             *_yield_host_resource_metrics(cloud.hosts),
-            *_make_host_metrics(cloud),
+            *_yield_availability_metrics(cloud),
             *_yield_fitting_guest_metrics(cloud.flavors),
             _make_cloud_metric(
                 'requests',
@@ -155,8 +155,8 @@ def _yield_host_resource_metrics(
         'free', ((labels, one.free) for labels, one in found))
 
 
-def _make_host_metrics(cloud: cloud_figures.CloudFigures
-                       ) -> Iterator[core.Metric]:
+def _yield_availability_metrics(cloud: cloud_figures.CloudFigures
+                                ) -> Iterator[core.Metric]:
     """Yield metrics of each host's fragmentation and availability.
 
     Fragmentation is the percentage of free bandwidth that is on partly

@@ -297,7 +297,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _make_file_collectors(
     arguments: argparse.Namespace
 ) -> Iterator[prometheus_registry.Collector]:
-    """Yield a collector for each file of a Nova service that is named."""
+    """Yield a metrics collector for each file named on the command line."""
     for metrics_of_file in declared_exporter.FILE_METRICS:
         path = getattr(arguments, metrics_of_file.option)
         if path is not None:

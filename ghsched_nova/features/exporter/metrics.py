@@ -420,7 +420,7 @@ def _vfio(handled: Mapping[str, int],
 def _vcpu_metrics(counters: Mapping[str, Mapping[str, int]],
                   guests: Iterable[view.MonitoredGuest]
                   ) -> Iterator[core.Metric]:
-    """Yield the metrics of what was counted of the vCPUs of guests.
+    """Yield the metrics of guests' vCPU exits, halt polling and steal time.
 
     :param counters: sums over the vCPUs by UUID of the guest and name.
     """

@@ -22,7 +22,7 @@ from ghsched_nova.resctrl import model
 
 
 class RepairCounts(compute_hooks.ComputePart):
-    """Counters of repairs by kind, kept in a file.
+    """Numbers of repairs by nova-compute, by kind, stored in a file.
 
     :param path: file that preserves the counters over restarts of
         nova-compute.
@@ -49,5 +49,5 @@ class RepairCounts(compute_hooks.ComputePart):
 
 
 def make_compute_part(services: compute_hooks.ComputeServices) -> RepairCounts:
-    """Return the part of the metrics in nova-compute."""
+    """Return nova-compute's counter of its repairs."""
     return RepairCounts(services.state_path / repair_metrics.FORMAT.name)

@@ -100,7 +100,7 @@ def parse_last_cpu(text: str) -> int | None:
 
 
 def parse_stall_time(text: str) -> int | None:
-    """Return for how many microseconds a task was stalled, from a PSI file.
+    """Return the microseconds in which some task stalled, from a PSI file.
 
     Files of PSI (pressure stall information) are ``memory.pressure``,
     ``/proc/pressure/memory`` and the like (Documentation/accounting/psi.rst).
@@ -117,9 +117,9 @@ def parse_vmstat(text: str) -> dict[str, int]:
 
 
 def count_refaults(vmstat: Mapping[str, int]) -> int | None:
-    """Return how many evicted memory pages a NUMA node has read in again.
+    """Return the number of reclaimed pages that a NUMA node has read in again.
 
-    Many such pages mean that memory is short. Since Linux 5.9, the kernel
+    A high number means that memory is short. Since Linux 5.9, the kernel
     counts anonymous memory and files separately. The result is their sum.
 
     :param vmstat: counters of the node by name.
@@ -130,9 +130,9 @@ def count_refaults(vmstat: Mapping[str, int]) -> int | None:
 
 
 def count_reclaimed(vmstat: Mapping[str, int]) -> int | None:
-    """Return how many memory pages the kernel has reclaimed on a NUMA node.
+    """Return the number of pages that the kernel has reclaimed on a NUMA node.
 
-    Many such pages mean that memory is short.
+    A high number means that memory is short.
 
     :param vmstat: counters of the node by name.
     :returns: None if the kernel is too old to count them by node.

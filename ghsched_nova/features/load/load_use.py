@@ -115,7 +115,7 @@ class LoadReporter(compute_hooks.ComputePart):
 
 
 def make_compute_part(services: compute_hooks.ComputeServices) -> LoadReporter:
-    """Return the part of the load in nova-compute."""
+    """Return nova-compute's reporter of load, with its notifications."""
     def notify(change: bottleneck.BottleneckChange,
                payload: dict[str, Any]) -> None:
         services.notify('ghsched.numa_node.bottleneck.'
@@ -138,9 +138,9 @@ def make_load_meter(section: Any, period: float = 0.0,
 
 def list_measurable_guests(running: Iterable[desired.Running]
                            ) -> Iterator[load_reader.RunningGuest]:
-    """Yield the running guests whose host NUMA nodes are known.
+    """Yield the running guests whose domain XML can be parsed.
 
-    The load of any other guest cannot be measured.
+    The load of a guest is measured by the NUMA nodes in its XML.
     """
     for one in running:
         if one.domain.id < 0 or not one.xml:
