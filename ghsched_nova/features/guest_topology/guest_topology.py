@@ -50,7 +50,7 @@ class GuestTopology(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> GuestTopology:
-    """Return the part of guest topology in nova-compute."""
+    """Return nova-compute's renderer of the host topology for guests."""
     return GuestTopology(services.section)
 
 

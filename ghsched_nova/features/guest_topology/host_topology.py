@@ -315,7 +315,7 @@ def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
             one in host.cpus for one in pinned):
         places = [host.cpus[one] for one in pinned]
     else:
-        places = _list_floating_places(root, cpu, host)
+        places = _list_unpinned_vcpu_ids(root, cpu, host)
     if not places or count != str(len(places)):
         return
     found = compute_cpu_topology(places)
@@ -338,12 +338,12 @@ def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
             element.set(name, str(value))
 
 
-def _list_floating_places(root: etree._Element, cpu: etree._Element,
-                          host: HostTopology) -> list[CpuIds]:
-    """Return the place of each vCPU that may run on all CPUs of a node.
+def _list_unpinned_vcpu_ids(root: etree._Element, cpu: etree._Element,
+                            host: HostTopology) -> list[CpuIds]:
+    """Return the socket, die and core to show for each unpinned vCPU.
 
-    The vCPUs of a guest NUMA node are cores of one die, which is in the socket
-    of the host node.
+    Each vCPU may run on all CPUs of a host NUMA node. The vCPUs of a guest
+    NUMA node are cores of one die, which is in the socket of the host node.
 
     :returns: empty if the vCPUs or the host socket of a guest NUMA node are
         unknown.

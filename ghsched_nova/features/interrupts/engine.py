@@ -35,7 +35,7 @@ def plan_interrupt_changes(
     guests: Iterable[model.InterruptGuest], host: model.HostCpus,
     proc: Path = Path('/proc')
 ) -> Report:
-    """Return which device interrupts must move to other CPUs.
+    """Return the changes that move device interrupts to housekeeping CPUs.
 
     The devices are passthrough devices of guests. Nothing is changed.
 

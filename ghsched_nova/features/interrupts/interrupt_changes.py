@@ -22,8 +22,8 @@ from ghsched_nova.host import compute_hooks
 PROC = Path('/proc')
 
 
-def plan_moves(guests: compute_hooks.HostGuests) -> engine.Report:
-    """Return which device interrupts must move to housekeeping CPUs."""
+def plan_interrupt_moves(guests: compute_hooks.HostGuests) -> engine.Report:
+    """Return the device interrupts to move to housekeeping CPUs; move none."""
     return _make_mover(guests).report_misplaced(guests.running)
 
 
@@ -49,4 +49,4 @@ def _set_interrupt_cpus_as_root(action: model.InterruptChange) -> str:
     return privileged.set_interrupt_cpus_as_root(action)
 
 
-PART = compute_hooks.HostPart(plan_moves, move_interrupts)
+PART = compute_hooks.HostPart(plan_interrupt_moves, move_interrupts)

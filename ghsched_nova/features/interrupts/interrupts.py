@@ -131,7 +131,7 @@ class InterruptMover(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> InterruptMover:
-    """Return the part of device interrupts in nova-compute."""
+    """Return nova-compute's mover of device interrupts."""
     return InterruptMover(services.section, services.dedicated_cpus)
 
 

@@ -10,19 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Choice of the ways of the L3 for each control group (pure).
+"""Assignment of L3 cache ways to control groups (pure).
 
-The guests that have ways to themselves get theirs first, see
-:mod:`ghsched_nova.features.l3_ways.reserved_ways`; the kernel's default group
-and the groups of all other guests are kept out of them. Groups of another
-program are left as they are.
+Guests that reserve ways get their ways first, see
 
-A group that shares what is left holds all of it, unless somebody has given it
-less and none of that is a guest's.
+:mod:`ghsched_nova.features.l3_ways.reserved_ways`. The kernel's default group
+    and the groups of all other guests get none of these ways. Groups of other
+    software are not changed.
+
+A group without reserved ways gets all unreserved ways, unless somebody has
+given it fewer and none of those is reserved.
 
 Masks are written before threads are moved, so that no thread runs with the
-mask of a group that has just been made, which may be all ways. Each cache is
-written by itself, so that a refusal on one of them leaves the others right.
+mask of a new group, which may be all ways. Each cache is written separately,
+so that a refusal on one cache does not affect the others.
 """
 
 from collections.abc import Iterable
@@ -65,9 +66,9 @@ def add_mask_writes(plan: model.Plan, actual: model.Actual,
     masks, problems = _assign_masks(cache, groups, current)
     owners = {name: guest for name, guest in groups.items() if guest.ways}
     actions = [
-        *_write_shared_mask(cache, ROOT, '', actual.root, masks),
-        *_write_shared_masks(cache, groups, current, masks),
-        *_write_masks(cache, owners, current, masks)]
+        *_plan_shared_mask_write(cache, ROOT, '', actual.root, masks),
+        *_plan_shared_mask_writes(cache, groups, current, masks),
+        *_plan_reserved_mask_writes(cache, owners, current, masks)]
     first = cache.lines[0]
     settled = {name: guest for name, guest in owners.items() if all(
         reserved_ways.get_group_mask(current[name], first, domain)
@@ -172,9 +173,10 @@ def _assign_masks(cache: CacheWays, groups: Mapping[str, model.ResctrlGuest],
         f'{domain}') for name, domain in sorted(lacking.items())]
 
 
-def _write_masks(cache: CacheWays, groups: Mapping[str, model.ResctrlGuest],
-                 current: Mapping[str, schemata.Schemata],
-                 masks: _Masks) -> Iterator[model.Action]:
+def _plan_reserved_mask_writes(
+    cache: CacheWays, groups: Mapping[str, model.ResctrlGuest],
+    current: Mapping[str, schemata.Schemata], masks: _Masks
+) -> Iterator[model.Action]:
     """Yield writes of the L3 cache ways of the guests' control groups.
 
     The ways are bit masks. Groups without reserved ways get all ways that are
@@ -191,29 +193,28 @@ def _write_masks(cache: CacheWays, groups: Mapping[str, model.ResctrlGuest],
                 name in mine,
                 reserved_ways.make_mask_order_key(cache, mine.get(name, 0))),
         ):
-            yield from _write_differing_masks(cache, name,
-                                              groups[name].domain.uuid,
-                                              current[name],
-                                              {domain: mine.get(name, rest)})
+            yield from _plan_differing_mask_writes(
+                cache, name, groups[name].domain.uuid, current[name],
+                {domain: mine.get(name, rest)})
 
 
-def _write_shared_masks(cache: CacheWays,
-                        groups: Mapping[str, model.ResctrlGuest],
-                        current: Mapping[str, schemata.Schemata],
-                        masks: _Masks) -> Iterator[model.Action]:
+def _plan_shared_mask_writes(cache: CacheWays,
+                             groups: Mapping[str, model.ResctrlGuest],
+                             current: Mapping[str, schemata.Schemata],
+                             masks: _Masks) -> Iterator[model.Action]:
     """Yield writes of the L3 ways of control groups that reserve none.
 
     :param masks: the bit masks of reserved ways.
     """
     for name, guest in groups.items():
         if not guest.ways:
-            yield from _write_shared_mask(
+            yield from _plan_shared_mask_write(
                 cache, name, _get_unshared_uuid(guest), current[name], masks)
 
 
-def _write_shared_mask(cache: CacheWays, name: str, uuid: str,
-                       current: schemata.Schemata,
-                       masks: _Masks) -> Iterator[model.Action]:
+def _plan_shared_mask_write(cache: CacheWays, name: str, uuid: str,
+                            current: schemata.Schemata,
+                            masks: _Masks) -> Iterator[model.Action]:
     wanted = {}
     for domain, mine in masks.items():
         left = reserved_ways.compute_unreserved_ways(cache, mine, domain)
@@ -222,13 +223,13 @@ def _write_shared_mask(cache: CacheWays, name: str, uuid: str,
         ours = now == 0 or now & ~cache.region == (
             cache.mask & ~cache.exclusive.get(domain, 0) & ~cache.region)
         wanted[domain] = left if ours or now & ~left else now
-    yield from _write_differing_masks(cache, name, uuid, current, wanted)
+    yield from _plan_differing_mask_writes(cache, name, uuid, current, wanted)
 
 
-def _write_differing_masks(cache: CacheWays, name: str, uuid: str,
-                           current: schemata.Schemata,
-                           wanted: Mapping[int, int]) -> Iterator[
-                               model.Action]:
+def _plan_differing_mask_writes(cache: CacheWays, name: str, uuid: str,
+                                current: schemata.Schemata,
+                                wanted: Mapping[int, int]) -> Iterator[
+                                    model.Action]:
     for line in cache.lines:
         for domain, mask in wanted.items():
             now = reserved_ways.get_group_mask(current, line, domain)

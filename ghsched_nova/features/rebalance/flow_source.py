@@ -33,7 +33,7 @@ MAX_PEERS = 128
 
 
 class SourceError(Exception):
-    """The bytes of network connections cannot be counted, with the reason."""
+    """Reason why the bytes of network connections cannot be counted."""
 
 
 @dataclass(frozen=True)

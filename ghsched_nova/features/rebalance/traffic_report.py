@@ -71,7 +71,7 @@ class GuestTraffic(compute_hooks.ComputePart):
 
 
 def make_compute_part(services: compute_hooks.ComputeServices) -> GuestTraffic:
-    """Return the part of traffic between guests in nova-compute."""
+    """Return nova-compute's meter of network traffic between guests."""
     return GuestTraffic(services.section)
 
 

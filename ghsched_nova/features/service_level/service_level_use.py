@@ -88,7 +88,7 @@ class ServiceLevelRecorder(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> ServiceLevelRecorder:
-    """Return the part of service levels in nova-compute."""
+    """Return nova-compute's recorder of service levels."""
     notifier = protection_events.ProtectionNotifier(services.notify)
     return ServiceLevelRecorder(
         services.state_path / service_level.FORMAT.name,
@@ -102,7 +102,7 @@ def yield_received_bandwidth(snapshot: view.Snapshot,
                              unallocated: Collection[str]
                              ) -> Iterator[tuple[LevelKey,
                                                  tuple[Owner, LevelPeriod]]]:
-    """Yield what each server requested and received on each host NUMA node.
+    """Yield each server's requested and used bandwidth by host NUMA node.
 
     These are the guarantee and the limit of the server, and the bandwidth it
     used since the last report of nova-compute. Servers without a bandwidth

@@ -131,14 +131,14 @@ class ServiceLevelCollector(registry.Collector):
 
 def _find_last_report(levels: service_level.Levels,
                       path: Path) -> float | None:
-    """Return when nova-compute last measured servers, in seconds since 1970.
+    """Return the time at which nova-compute last measured servers.
 
     The file keeps deleted servers for a day. Those of the last report were
     measured at the same time, unless it was of a host without servers: then
     only the file is newer.
 
     :param path: file of the levels.
-    :returns: None if no server has been measured lately.
+    :returns: seconds since 1970; None if no server has been measured lately.
     """
     last = max((level.seen for level in levels.values()), default=None)
     if last is None or path.stat().st_mtime - last > _REPORT_MAX_S:
