@@ -99,7 +99,7 @@ class BurstRecorder(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> BurstRecorder:
-    """Return the part of bursts in nova-compute."""
+    """Return nova-compute's recorder of bandwidth bursts."""
     return BurstRecorder(services.section,
                          services.state_path / burst_record.FORMAT.name)
 
@@ -135,13 +135,13 @@ def map_burst_use_by_node(
         usable = 100 - config.get_reserved_percent(node)
         pool = max(0, min(config.bursts[node], usable - row.guaranteed))
         found[node] = burst_record.BurstPeriod(
-            list_burst_shares(snapshot.guests, node, row.capacity), pool,
+            list_guest_bursts(snapshot.guests, node, row.capacity), pool,
             bool(row.capacity) and (row.used.rate or 0) >= (
                 tree.FULL * usable / 100 * (row.capacity or 0)))
     return found
 
 
-def list_burst_shares(guests: Iterable[view.GuestUsage], node: int,
+def list_guest_bursts(guests: Iterable[view.GuestUsage], node: int,
                       capacity: int | None) -> list[burst.GuestBurst] | None:
     """Return the permitted and the used burst of each guest on a NUMA node.
 

@@ -45,7 +45,7 @@ class HistoryRecorder(compute_hooks.ComputePart):
         if snapshot.bandwidth is None or snapshot.since is None:
             return
         self.history = usage_history.add_period_to_history(
-            self.history, make_period(
+            self.history, make_usage_period(
                 snapshot.bandwidth,
                 max(snapshot.since,
                     snapshot.time - compute_hooks.PERIOD_MAX_S),
@@ -61,13 +61,13 @@ class HistoryRecorder(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> HistoryRecorder:
-    """Return the part of the history in nova-compute."""
+    """Return nova-compute's recorder of the bandwidth history."""
     return HistoryRecorder(services.state_path
                            / usage_history.FILE_FORMAT.name)
 
 
-def make_period(snapshot: view.Snapshot, start: float,
-                end: float) -> usage_history.UsagePeriod:
+def make_usage_period(snapshot: view.Snapshot, start: float,
+                      end: float) -> usage_history.UsagePeriod:
     """Return the bandwidth of guests and host nodes in a period of history.
 
     Bandwidth of which a part is unknown is left out.

@@ -53,7 +53,7 @@ _BEFORE = frozenset((
 
 
 class LockedMemory(compute_hooks.ComputePart):
-    """Renderer of the memory that devices of a guest may lock."""
+    """Renderer of the limit of memory that a guest's devices may lock."""
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
         """Return a domain XML that allows VFIO to lock the guest's memory."""
@@ -62,7 +62,7 @@ class LockedMemory(compute_hooks.ComputePart):
 
 def make_compute_part(_services: compute_hooks.ComputeServices
                       ) -> LockedMemory:
-    """Return the part of locked memory in nova-compute."""
+    """Return nova-compute's renderer of limits of locked memory."""
     return LockedMemory()
 
 

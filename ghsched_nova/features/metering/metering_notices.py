@@ -18,13 +18,14 @@ from ghsched_placement.features.metering import metering
 
 
 class BandwidthNotifier(compute_hooks.ComputePart):
-    """Sender of the bandwidth of servers since the previous snapshot."""
+    """Sender of notifications with the bandwidth that servers have used."""
 
     def __init__(self, services: compute_hooks.ComputeServices) -> None:
         self._services = services
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
-        """Send the bandwidth of servers since the previous snapshot."""
+        """Notify about the bandwidth of servers since the previous snapshot.
+        """
         seconds, periods = snapshot.results.get('service_level', (0.0, {}))
         if periods:
             self._services.notify(

@@ -174,7 +174,7 @@ def _join_vf_requests(spec: shared.RequestSpec, count: int) -> None:
 
 def _rename_vf_groups(selections: Any, spec: shared.RequestSpec,
                       count: int) -> Any:
-    """Name the request groups of VFs in the answer as nova-conductor does.
+    """Rename VF request groups in selected hosts as nova-conductor expects.
 
     :param selections: chosen hosts and alternates for each server of the
         request; their provider mappings are changed.

@@ -25,7 +25,7 @@ from ghsched_placement.providers.host_description import HostDescription
 
 
 class ParavirtualHints(compute_hooks.ComputePart):
-    """Renderer of KVM's hints in domains.
+    """Renderer of KVM's hints in domain XML.
 
     :param machine: hardware name of the host (``uname -m``).
     """
@@ -34,7 +34,8 @@ class ParavirtualHints(compute_hooks.ComputePart):
         self._machine = machine
 
     def describe_host(self, found: HostDescription) -> HostDescription:
-        """Return the description of the host with the capability of hints."""
+        """Add the capability of KVM's hints to the description of an x86 host.
+        """
         if self._machine not in hint_xml.X86:
             return found
         return dataclasses.replace(found, capabilities=found.capabilities
@@ -65,5 +66,5 @@ class ParavirtualHints(compute_hooks.ComputePart):
 
 def make_compute_part(_services: compute_hooks.ComputeServices
                       ) -> ParavirtualHints:
-    """Return the part of paravirtual hints in nova-compute."""
+    """Return nova-compute's renderer of KVM's hints."""
     return ParavirtualHints(platform.machine())

@@ -23,7 +23,7 @@ from ghsched_nova.scheduler.select_call import SelectCall
 
 
 class RefusalCountingManager(manager.CoreSchedulerManager):
-    """Scheduler manager that counts refusals by flavor, for nova-api to ask.
+    """Scheduler manager that counts refused requests by flavor for nova-api.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

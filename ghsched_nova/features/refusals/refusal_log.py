@@ -12,7 +12,7 @@
 
 """The file with the refusals of a host's nova-scheduler processes.
 
-All processes add to one file, so whoever asks one of them learns of all.
+All processes add to one file, so each of them can return the refusals of all.
 """
 
 from collections.abc import Iterator

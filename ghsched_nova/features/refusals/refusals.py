@@ -81,9 +81,9 @@ def collect_refusals(context: Any) -> dict[str, Any]:
 def _get_refusals_of_scheduler(context: Any, host: str
                                ) -> tuple[refusal_record.RefusalCount,
                                           ...] | None:
-    """Return the refused requests that a host's nova-scheduler has recorded.
+    """Query a host's nova-scheduler for the refused requests it has recorded.
 
-    Returns None if nova-scheduler does not answer.
+    :returns: None if nova-scheduler does not answer.
     """
     client = messaging.make_rpc_client(context, oslo_messaging.Target(
         topic=messaging.SCHEDULER_TOPIC, namespace=NAMESPACE,
