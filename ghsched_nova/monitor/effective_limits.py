@@ -187,11 +187,11 @@ def _hardlimit(dialect: dialects.Dialect,
     return all(values) if values else dialect.hardlimit_fixed
 
 
-def add_up_limits(limits: Iterable[EffectiveLimits | None]
-                  ) -> EffectiveLimits | None:
-    """Return the limits of a guest, given those of its vCPU classes.
+def sum_class_limits(limits: Iterable[EffectiveLimits | None]
+                     ) -> EffectiveLimits | None:
+    """Return a guest's limits as the sum of those of its vCPU classes.
 
-    Returns None if there are no limits.
+    :returns: None if there are no limits.
     """
     held = [one for one in limits if one is not None]
     if not held:

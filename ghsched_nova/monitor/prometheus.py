@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Descriptions of Prometheus metrics, and metrics of them (pure)."""
+"""Descriptions of Prometheus metrics, and metrics made of them (pure)."""
 
 from collections.abc import Callable
 from collections.abc import Iterable

@@ -120,7 +120,7 @@ class Reader:
         return self._last
 
     def get_monitored_host(self) -> topology.MonitoredHost:
-        """Return the host's NUMA nodes, and what resctrl can measure on them.
+        """Return the host's NUMA nodes, with resctrl's monitors and limits.
 
         The result is cached for FRESH seconds, or until resctrl is mounted
         again.
@@ -241,7 +241,7 @@ class Reader:
 def _sum_cache_bytes_by_nodes(
     occupancy: Mapping[tuple[str, int, topology.MonitorFile], rates.Reading],
 ) -> dict[tuple[str, int], dict[topology.Nodes, int]]:
-    """Return how many bytes each resctrl group has in L3 caches.
+    """Return the bytes of each resctrl group in L3 caches, by NUMA nodes.
 
     The bytes are summed by the NUMA nodes of the caches. Nodes with an
     unreadable cache are left out.

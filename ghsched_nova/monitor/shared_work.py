@@ -25,7 +25,7 @@ _Result = TypeVar('_Result')
 
 
 class NoAnswer(Exception):  # noqa: N818
-    """A function has not finished within the time-out; it keeps running."""
+    """Raised if a function does not finish in time; it keeps running."""
 
 
 class SharedWork(Generic[_Result]):

@@ -53,9 +53,7 @@ _ENERGY = dialects.Monitor('PERF_PKG_MON', 'mon_PERF_PKG_', 'core_energy',
 
 
 class MonitorUnavailable(Exception):  # noqa: N818
-    """The host does not report memory bandwidth, for the reason in the
-    message.
-    """
+    """Reason why the host does not report memory bandwidth."""
 
 
 class MonitorFile(NamedTuple):
@@ -74,9 +72,9 @@ class MonitorFile(NamedTuple):
 
 @dataclass(frozen=True)
 class MonitoredHost:
-    """NUMA nodes of a host, and what resctrl can measure and limit on them.
+    """NUMA nodes of a host, with resctrl's monitors and limits for them.
 
-    They are constant while resctrl stays mounted.
+    All values are constant while resctrl stays mounted.
 
     :param title: displayed name of the host's variant of resctrl.
     :param dialect: the host's variant of resctrl. None if resctrl cannot limit

@@ -361,7 +361,7 @@ def _make_guest_usage(
     rows = _make_node_rows(limit_cache, groups, held, asked)
     classes = tuple(_make_class_usages(limit_cache, guest, groups))
     if classes:
-        rows = tuple(replace(row, effective=effective_limits.add_up_limits(
+        rows = tuple(replace(row, effective=effective_limits.sum_class_limits(
             mine.effective for one in classes for mine in one.nodes
             if mine.nodes == row.nodes)) for row in rows)
     measured = _drop_nested_monitoring_groups(groups)
