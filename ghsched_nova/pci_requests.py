@@ -63,8 +63,9 @@ _claims = threading.local()
 
 
 class BadFlavor(exception.PciInvalidAlias):
-    """The flavor's ``ghsched:vfs`` keys are invalid; nova-api answers with
-    HTTP 400.
+    """Raised if a flavor's ``ghsched:vfs`` keys are invalid.
+
+    nova-api answers with HTTP 400.
     """
 
     msg_fmt = '%(reason)s'

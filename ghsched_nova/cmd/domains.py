@@ -90,7 +90,7 @@ def _import_libvirt() -> Any:
 
 @contextlib.contextmanager
 def _connect_libvirt(uri: str) -> Iterator[tuple[Any, Any]]:
-    """Within this context, there is a read-only connection to libvirt.
+    """Within this context, a read-only connection to libvirt is open.
 
     :returns: context of the module libvirt and the connection.
     :raises HostError: for an error of libvirt.
