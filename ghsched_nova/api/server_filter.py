@@ -142,8 +142,8 @@ def parse_ghsched_action(body: bytes) -> Any:
 def handle_report_request(context: Any, name: str | None) -> webob.Response:
     """Return the response to ``GET /ghsched/NAME``, the report of a feature.
 
-    :param name: name of the report; None for the list of what there is, which
-        every user may read.
+    :param name: name of the report; None for the list of reports and actions,
+        which every user may read.
     """
     try:
         _require_authenticated_context(context)

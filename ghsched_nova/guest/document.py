@@ -66,7 +66,10 @@ def parse_element(xml: str | bytes, error: type[ValueError] = DocumentError
 
 
 def render_document(root: etree._Element) -> str:
-    """Return the text of the XML document whose root element is given."""
+    """Render an XML document as text.
+
+    :param root: root element of the document.
+    """
     return etree.tostring(root.getroottree(), encoding='unicode')
 
 

@@ -218,14 +218,14 @@ def _fit_on_chosen_cpus(fit: Callable[[Any, Any], Any],
                         in_order: bool) -> Any:
     """Fit a guest on host NUMA nodes with the CPUs that a feature chooses.
 
-    Nova chooses the host nodes, and sees all of them; of each it sees only
-    the dedicated CPUs that were chosen.
+    Nova chooses among all host nodes, but sees only the chosen dedicated CPUs
+    of each.
 
     :param fit: function that fits a guest topology on a host topology.
     :param fit_node: the same for CPUs and memory only.
     :param topology: guest NUMA topology.
-    :param in_order: whether each guest node goes to the host node at its
-        place.
+    :param in_order: whether each guest node goes to the host node with the
+        same index.
     :returns: the fitted guest topology; None if the guest does not fit.
     """
     cells = host_topology.cells

@@ -82,8 +82,9 @@ class Mismatch:
 class Seam:
     """Function or attribute of Nova that ghsched relies on.
 
-    Whether a Nova has the seam is decided by what is there, never by a version
-    number: between two releases Nova's says nothing about its functions.
+    A Nova has the seam if it has the function with these parameters. Version
+    numbers are not compared: between two releases they say nothing about the
+    functions of Nova.
 
     :param name: dotted name in Nova.
     :param parameters: names of the parameters of a function; None for an

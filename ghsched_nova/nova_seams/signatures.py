@@ -43,9 +43,10 @@ def iterate_seam_names(process: str) -> Iterator[str]:
 
 
 def list_mismatches(names: Iterable[str]) -> tuple[registry.Mismatch, ...]:
-    """Return which Nova functions are missing or have other parameters.
+    """Return the Nova functions that are missing or have other parameters.
 
-    The installed Nova is compared with what ghsched expects.
+    The parameters of the installed Nova are compared with those that ghsched
+    expects.
 
     :param names: dotted names of the functions.
     """

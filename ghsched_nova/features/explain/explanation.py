@@ -86,7 +86,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Whether a guest of a flavor fits on a host, and what it gets there.
+    """Result of a question: why a host refuses a guest, or how it fits.
 
     The fields are filled in step by step. After a refusal the fields of the
     later steps are empty.
@@ -131,7 +131,7 @@ class Explanation:
 
 
 def explain_flavor(question: Question) -> Explanation:
-    """Explain what a guest of a flavor gets on a host, or why it is refused.
+    """Explain how a guest of a flavor fits on a host, or why it does not.
 
     The explanation ends at the first reason to refuse the guest. If the flavor
     leaves the number of guest NUMA nodes to the scheduler, each number is
@@ -157,7 +157,7 @@ def explain_flavor(question: Question) -> Explanation:
 
 
 def _explain_flavor_with_fixed_nodes(question: Question) -> Explanation:
-    """Explain what a guest of a flavor gets, or why the host refuses it.
+    """Explain how a guest fits on a host, for a fixed number of nodes.
 
     The flavor has a fixed number of guest NUMA nodes.
 

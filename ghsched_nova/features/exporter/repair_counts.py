@@ -36,8 +36,8 @@ class RepairCounts(compute_hooks.ComputePart):
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
         """Add the repairs since the previous snapshot to the counters.
 
-        Each change by nova-compute is a repair: something has altered what
-        nova-compute had set for a guest. Assignments of the kernel's bandwidth
+        Each change by nova-compute is a repair of a guest's setting that
+        something else has altered. Assignments of the kernel's bandwidth
         counters to resctrl groups do not count.
         """
         done = Counter({kind: count for kind, count

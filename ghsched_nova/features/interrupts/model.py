@@ -96,7 +96,7 @@ class InterruptGuest:
 
 @dataclass(frozen=True)
 class HostCpus:
-    """CPUs of a host, and which of them may handle interrupts.
+    """CPUs of a host, and those of them that must not handle interrupts.
 
     :param nodes: online CPUs by NUMA node.
     :param reserved: CPUs that are dedicated to guests or isolated. They must

@@ -78,8 +78,8 @@ class Mover:
         :param claim: function that claims the new nodes in Nova.
         :param record: function that reads the guest's NUMA nodes in Nova's
             record.
-        :raises NotChanged: with the reason, and with what could not be
-            restored.
+        :raises NotChanged: with the reason, which names anything that could
+            not be restored.
         """
         with self._mark_busy(domain.guest.uuid):
             try:

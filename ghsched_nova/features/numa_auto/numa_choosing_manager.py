@@ -22,7 +22,7 @@ from ghsched_nova.scheduler.select_call import SelectCall
 
 
 class NumaChoosingManager(manager.CoreSchedulerManager):
-    """Scheduler manager for flavors that leave the number of nodes open."""
+    """Scheduler manager that chooses the number of guest NUMA nodes."""
 
     def _schedule_request(self, call: SelectCall) -> Any:
         """Select hosts with the first number of guest NUMA nodes that fits."""

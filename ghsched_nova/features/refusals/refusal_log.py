@@ -81,7 +81,7 @@ class RefusalLog:
             return self._parse_file()
         except OSError as error:
             LOG.warning('ghsched: cannot read the record of refused '
-                        'scheduling requests; listing none: %(error)s',
+                        'scheduling requests; reporting none: %(error)s',
                         {'error': error})
             return ()
 
