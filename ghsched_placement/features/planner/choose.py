@@ -12,8 +12,8 @@
 
 """Choice of the host and nodes for the next guest of a mix (pure).
 
-As GhschedGradientWeigher of nova-scheduler would have it, and by the same
-function (:mod:`ghsched_placement.features.packing.gradient`).
+The choice is that of GhschedGradientWeigher of nova-scheduler, by the same
+functions (:mod:`ghsched_placement.features.packing.gradient`).
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
 from ghsched_placement.providers import names
 
-#: For what nobody knows: enough, of nothing that counts.
+#: Free amount of a resource whose inventory is unknown.
 _ENOUGH = 10 ** 9
 
 
@@ -58,8 +58,8 @@ def choose_placement(state: FilledHost, need: FlavorNeed,
                      ) -> tuple[GuestPlacement, tuple[int, ...]] | None:
     """Choose the placement that the scheduler would choose for a guest.
 
-    This is the first one that fits, or a later one on host nodes without which
-    fewer other guests would fit.
+    The placement with the VFs nearest to the guest is chosen. Of equally good
+    ones, the first one in which most further guests fit is chosen.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
@@ -67,15 +67,18 @@ def choose_placement(state: FilledHost, need: FlavorNeed,
     :returns: the placement, and the host node of each guest node; None if the
         guest does not fit.
     """
-    found = list_fitting_placements(state, need, placements)
+    found = list_best_placements(state, need, placements)
     return found[0] if found else None
 
 
-def list_fitting_placements(
+def list_best_placements(
         state: FilledHost, need: FlavorNeed,
         placements: Iterable[GuestPlacement]
 ) -> list[tuple[GuestPlacement, tuple[int, ...]]]:
-    """Return the equally good placements that the scheduler prefers.
+    """Return the best placements of a guest in the order of the scheduler.
+
+    The best placements have their VFs nearest to the guest, and leave room for
+    the most further guests. All returned placements are equally good.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
@@ -107,26 +110,27 @@ def make_gradient_placement_chooser(
     total = sum(mix.values())
     shares: dict[gradient.GuestKind, float] = {}
     for name, weight in mix.items():
-        kind = convert_need_to_gradient_input(needs[name])
+        kind = make_guest_kind(needs[name])
         shares[kind] = shares.get(kind, 0.0) + weight / total
 
     def choose(state: FilledHost, need: FlavorNeed,
                ways: Sequence[GuestPlacement]) -> ScoredPlacement | None:
         growth = gradient.FragmentationGrowth(
-            convert_state_to_gradient_input(state), shares)
-        kind = convert_need_to_gradient_input(need)
+            make_free_capacity(state), shares)
+        kind = make_guest_kind(need)
         options = [
             # Rounded, so that equal ways stay in their order.
             ScoredPlacement(0.0 - round(
                 growth.compute_fragmentation_growth(kind, nodes), 9),
                 way, nodes)
-            for way, nodes in list_fitting_placements(state, need, ways)]
+            for way, nodes in list_best_placements(state, need, ways)]
         return max(options, key=lambda option: option.value, default=None)
     return choose
 
 
-def convert_need_to_gradient_input(need: FlavorNeed) -> gradient.GuestKind:
-    """Convert the needs of a guest to the input of GhschedGradientWeigher."""
+def make_guest_kind(need: FlavorNeed) -> gradient.GuestKind:
+    """Convert the needs of a guest for functions of the gradient weigher.
+    """
     devices: dict[int, int] = {}
     for (node, _name), count in need.vf_counts.items():
         devices[node] = devices.get(node, 0) + count
@@ -137,9 +141,8 @@ def convert_need_to_gradient_input(need: FlavorNeed) -> gradient.GuestKind:
         need.policy.needs_control_group)
 
 
-def convert_state_to_gradient_input(state: FilledHost
-                                    ) -> gradient.FreeCapacity:
-    """Convert a host's free resources to the input of GhschedGradientWeigher.
+def make_free_capacity(state: FilledHost) -> gradient.FreeCapacity:
+    """Convert a host's free resources for functions of the gradient weigher.
     """
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}

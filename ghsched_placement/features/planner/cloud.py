@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A cloud as its Placement has it. Nothing is written to it."""
+"""Read the hosts of a cloud from Placement; write nothing to it."""
 
 from collections.abc import Callable
 from collections.abc import Iterable

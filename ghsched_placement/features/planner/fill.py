@@ -12,10 +12,10 @@
 
 """Filling hosts with guests, as nova-scheduler would.
 
-The candidates are those that Placement would offer. Guests only make less of
-them possible, so the first in order that still fits is the one that a
-scheduler would choose, and the candidates are listed again only when none of
-them fits any more. A host is full when there is none then that Nova could use.
+The candidates are those that Placement would return. A placed guest can only
+rule out candidates of the next guest. Therefore the scheduler would choose the
+first candidate that still fits, and the candidates are listed again only when
+none fits any more. A host is full if no candidate of the new list fits either.
 """
 
 from collections.abc import Mapping
@@ -119,11 +119,9 @@ class _Flavor:
     def guests_per_share(self) -> float:
         """Number of guests placed so far, divided by the flavor's share.
 
-        The share is the number of guests of the flavor in the mix. Half a
-        guest is added to the placed ones, so that flavors with a large share
-        come first.
-
-        The next guest to be placed is of the flavor with the lowest value.
+        The share is the number of guests of the flavor in the mix. The flavor
+        with the lowest value gets the next guest. Half a guest is added to
+        the placed ones, so that flavors with a large share come first.
         """
         return (self.placed + 0.5) / self.weight
 
@@ -192,10 +190,10 @@ def _find_best_host(flavor: _Flavor, states: Sequence[FilledHost]
 
 def _refresh_flavor_placements(offers: Offers, flavor: _Flavor,
                                states: Sequence[FilledHost]) -> bool:
-    """List again how a guest of a flavor can be placed on hosts.
+    """List again the possible placements of a guest of a flavor on hosts.
 
-    The result is stored in the flavor. Hosts with equal inventories and usages
-    are asked about only once.
+    The placements are stored in the flavor. They are computed only once for
+    hosts with equal inventories and usages.
 
     :param states: used and free resources of each host.
     :returns: whether the guest fits on any host.
@@ -219,9 +217,9 @@ def _refresh_flavor_placements(offers: Offers, flavor: _Flavor,
 
 
 def _get_mean_used_fraction(states: Sequence[FilledHost]) -> float:
-    """Return the mean of how full hosts are, 0 to 1, for the progress display.
+    """Return the mean used fraction of hosts, 0 to 1, to display progress.
 
-    The scarcest resource of a host decides how full the host is.
+    The used fraction of a host is that of its scarcest resource.
     """
     shares = []
     for state in states:

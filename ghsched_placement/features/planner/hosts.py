@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The hosts that a plan is made for (pure)."""
+"""Hosts of a capacity plan, with their resource providers (pure)."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -50,9 +50,7 @@ class PlannedHost:
 
     @cached_property
     def node_by_provider(self) -> dict[int, int]:
-        """Number of the host NUMA node for each provider of a NUMA node.
-
-        The key is the index of the resource provider.
+        """Number of each host NUMA node, by index of its resource provider.
         """
         return {
             place: number for place, provider in enumerate(self.providers)
@@ -60,11 +58,10 @@ class PlannedHost:
 
     @cached_property
     def node_by_device_provider(self) -> dict[int, int | None]:
-        """Number of the host NUMA node that each device provider belongs to.
+        """Host NUMA node of each device provider, by index of the provider.
 
-        A device provider is, for example, a PF. The key is the index of the
-        resource provider. The value is None if the provider belongs to no NUMA
-        node.
+        A device provider is, for example, a PF. The value is None if the
+        provider belongs to no NUMA node.
         """
         nodes = self.node_by_provider
         return {place: nodes.get(above)

@@ -12,8 +12,9 @@
 
 """Resources that prevent one more guest on a host (pure).
 
-What a host lacks is decided by :mod:`ghsched_placement.fit.fitting`. What one
-more of it would buy, :mod:`ghsched_placement.features.planner.more` tries.
+:mod:`ghsched_placement.fit.fitting` finds the missing resources;
+:mod:`ghsched_placement.features.planner.more` counts the guests that would fit
+with more of them.
 """
 
 from dataclasses import dataclass
@@ -49,12 +50,12 @@ def list_shortages(state: FilledHost, need: FlavorNeed) -> tuple[Lack, ...]:
 
 def _list_node_shortages(node: capacity.NodeInventory,
                          demand: GuestDemand) -> list[Lack]:
-    """Return what a host NUMA node has too little of for guest NUMA nodes.
+    """Return the shortages of a host NUMA node for one guest NUMA node.
 
-    The shortages are those of a single guest node: of the guest nodes that do
-    not fit, the one that lacks the fewest resources.
+    Of the guest nodes that do not fit, the one with the fewest shortages is
+    taken.
 
-    :returns: empty if each guest node fits.
+    :returns: shortages; empty if each guest node fits alone.
     """
     found = [[*fitting.find_node_shortages(node, demand, guest_node)]
              for guest_node in range(demand.guest_nodes)]

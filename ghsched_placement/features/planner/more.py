@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Guests that one more unit of a resource makes room for on full hosts."""
+"""Number of guests that fit on full hosts with one more unit of a resource."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -51,18 +51,18 @@ class AdditionalGuests:
 
 def count_additional_guests(
         state: FilledHost, need: FlavorNeed) -> tuple[AdditionalGuests, ...]:
-    """Return how many more guests fit on a full host with more resources.
+    """Count the further guests that fit on a full host with more resources.
 
-    The result shows which resource to add. One unit is added to one inventory
-    of the host at a time, for example one VF, or 10 percent of the bandwidth
-    of a NUMA node.
+    One unit is added to one inventory of the host at a time, for example one
+    VF, or 10 percent of the bandwidth of a NUMA node. The result has an item
+    for each inventory.
 
     :param state: host that is already full of guests.
     :param need: resources that each of these guests needs.
     """
     demands = [one.demand for one in (need, *need.larger)]
     found = []
-    for node, slot, resource in _list_inventories(state, need):
+    for node, slot, resource in _yield_inventories(state, need):
         amount = _MORE.get(slot[1], 1)
         found.append(AdditionalGuests(
             node, state.host.providers[slot[0]].name, resource, amount,
@@ -71,11 +71,12 @@ def count_additional_guests(
     return tuple(found)
 
 
-def _list_inventories(state: FilledHost, need: FlavorNeed
-                      ) -> Iterator[tuple[int | None, Slot, str]]:
-    """Yield the inventories of a host that guests take from.
+def _yield_inventories(state: FilledHost, need: FlavorNeed
+                       ) -> Iterator[tuple[int | None, Slot, str]]:
+    """Yield the inventories of a host from which guests allocate resources.
 
-    Each has the number of its host NUMA node, and the name of the resource.
+    Each item has the number of the host NUMA node (None for the whole host),
+    the inventory, and the displayed name of the resource.
     """
     host = state.host
     if need.policy.needs_control_group and (

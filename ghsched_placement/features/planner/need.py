@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Resources that guests of a flavor need of Placement and of Nova (pure)."""
+"""Resources that guests of a flavor need in Placement and Nova (pure)."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -46,16 +46,16 @@ from ghsched_placement.query import vfs
 #: Resource class by PCI alias.
 Aliases = Mapping[str, str]
 
-#: How many of an alias's a request id has; Placement takes 64 in all.
+#: Length of the alias in a request ID; Placement accepts 64 characters.
 _LETTERS = 32
 
-#: What Nova asks of a provider of devices.
+#: Trait that Nova requires of device providers.
 _OF_NOVA = frozenset({names.OWNER_TRAIT})
 
 
 @dataclass(frozen=True)
 class FlavorNeed:
-    """Resources that a guest of a flavor needs of a host.
+    """Resources that a guest of a flavor needs from a host.
 
     :param guest: CPUs and memory of the guest by guest NUMA node.
     :param policy: bandwidth, VFs and other things that the flavor's ghsched
@@ -149,7 +149,7 @@ class FlavorNeed:
         :param sizes: how the VFs are divided among PFs.
         """
         return request.build_request(self.policy, self.accounting,
-                                     self.list_vf_devices(sizes), locality)
+                                     self.list_vf_requests(sizes), locality)
 
     def _drop_excluded_classes(self, name: str, value: str) -> str:
         if name != 'resources':
@@ -174,7 +174,7 @@ class FlavorNeed:
             return vfs.yield_vf_requests(self.policy, find_pfs, report_skipped)
         return iter([('any', {})])
 
-    def list_vf_devices(self, sizes: vfs.Sizes) -> list[request.PciRequest]:
+    def list_vf_requests(self, sizes: vfs.Sizes) -> list[request.PciRequest]:
         return [request.PciRequest(
             guest_node=need.guest_node,
             request_id=self._make_vf_request_id(need),
@@ -217,7 +217,7 @@ class FlavorNeed:
 
     @cached_property
     def demand(self) -> guest_demand.GuestDemand:
-        """Resources and traits that the guest needs of a host."""
+        """Resources and traits that the guest needs from a host."""
         fallback = self.fallback
         return guest_demand.make_guest_demand(
             self.policy, self.guest, self.make_planner_query('any', {}),

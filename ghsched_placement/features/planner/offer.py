@@ -13,8 +13,8 @@
 
 """Allocation candidates of described hosts, without Placement (pure).
 
-A copy of what Placement does with the queries of the planner and of the dry
-run. Tests compare it with Placement.
+The queries of the planner and of the dry run are answered as Placement would
+answer them. Tests compare the answers with those of Placement.
 """
 
 from collections.abc import Iterator

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Plan of how many more guests of each flavor fit, and what they lack.
+"""Plan of how many more guests of each flavor fit, and why not more.
 
-:func:`plan_cloud_capacity` reads a cloud, :func:`plan_host_capacity` takes
-hosts as they are described; the rest is the same. They are filled in memory
-(:mod:`ghsched_placement.features.planner.offer`).
+:func:`plan_cloud_capacity` reads the hosts from Placement;
+:func:`plan_host_capacity` takes descriptions of hosts. Guests are placed in
+memory only (:mod:`ghsched_placement.features.planner.offer`).
 """
 
 from collections.abc import Iterable

@@ -12,9 +12,9 @@
 
 """A plan as a picture: SVG, PNG or PDF, drawn by matplotlib.
 
-From top to bottom: how many guests of each flavor still fit; what is used on
-the NUMA nodes when the hosts are full; and p99 against the number of
-containers, which is *simulated*. Each part has its legend.
+From top to bottom: the number of guests of each flavor that still fit; the
+usage of the NUMA nodes when the hosts are full; and the p99 latency by number
+of containers, which is *simulated*. Each part has its legend.
 """
 
 from collections.abc import Callable

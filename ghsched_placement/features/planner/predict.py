@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The densities of the flavors of a plan (simulated).
+"""Container densities of the flavors of a plan (simulated).
 
-How many guests there are is the planner's answer, and what becomes of them is
-that of :mod:`ghsched_placement.features.planner.density`.
+The planner computes the number of guests;
+:mod:`ghsched_placement.features.planner.density` predicts their density.
 """
 
 from collections.abc import Iterable

@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A progress bar for what takes more than a second."""
+"""Progress bar of a command that takes more than a second."""
 
 import sys
 import time
 from typing import TextIO
 
-#: Before that nothing is shown, in seconds.
+#: Seconds before the progress bar is displayed.
 DELAY = 1.0
 WIDTH = 30
 

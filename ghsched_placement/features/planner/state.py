@@ -32,7 +32,7 @@ from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import tree
 from ghsched_placement.query import candidates
 
-#: An inventory of a host: place of the provider, resource class.
+#: Inventory of a host: index of the provider, and resource class.
 Slot = tuple[int, str]
 
 
@@ -125,10 +125,10 @@ class FilledHost:
         return nodes
 
     def _guess_nodes(self, need: FlavorNeed) -> tuple[int, ...]:
-        """Return the host nodes of a guest for which Placement chooses none.
+        """Return the host nodes that Nova is likely to choose for a guest.
 
-        These are the nodes that Nova is likely to choose, unless the scheduler
-        chooses others so that more guests fit.
+        Used if Placement chooses none. nova-scheduler may choose others on
+        which the guest leaves room for more further guests.
         """
         guest, needed = need.guest.needs, self.find_needed_nodes(need)
         nodes = tuple(node.number for node in guess_host_nodes(
@@ -144,14 +144,14 @@ class FilledHost:
 
     @property
     def fit_host(self) -> capacity.HostInventory:
-        """The host and what is in use of it, as the fit counts them."""
+        """Inventories of the host and their usage, as input of the fit."""
         if self._fit_host is None:
             self._fit_host = self.make_fit_host({})
         return self._fit_host
 
     def make_fit_host(self, more: Mapping[Slot, int]
                       ) -> capacity.HostInventory:
-        """Return the host and what is in use of it, as the fit counts them.
+        """Return the host's inventories and usage, as input of the fit.
 
         :param more: amounts to add to inventories of the host.
         """
@@ -168,7 +168,7 @@ class FilledHost:
             self._rooms, self.host.unstated)
 
     def find_needed_nodes(self, need: FlavorNeed) -> frozenset[int]:
-        """Return the host nodes without which fewer other guests would fit.
+        """Return the host nodes to use so that most further guests fit.
 
         :returns: empty if any host nodes will do, or if the NUMA nodes of the
             guest differ.
@@ -203,7 +203,7 @@ class FilledHost:
 
     def has_room(self, node: int, guest_node: GuestNode,
                  page_size: PageSize = None) -> bool:
-        """Return whether a host node has the CPUs and memory of a guest node.
+        """Return whether a host node has CPUs and memory for a guest node.
 
         :param node: number of the host NUMA node.
         :param guest_node: CPUs and memory that the guest NUMA node needs.

@@ -58,14 +58,14 @@ class RoomTest(base.TestCase):
         self.assertEqual(gradient.FreeCapacity(
             {0: (0, 4, 4096, 70, 3), 1: (0, 4, 4096, 100, 0)},
             {0: (0, 4, 4096, 100, 4), 1: (0, 4, 4096, 100, 0)}, 3),
-            choose.convert_state_to_gradient_input(state))
+            choose.make_free_capacity(state))
 
     def test_unknown_values_do_not_count(self):
-        room = choose.convert_state_to_gradient_input(
+        room = choose.make_free_capacity(
             FilledHost(samples.host(cells=False)))
         self.assertEqual({(0, 0, 0, 100, 0)}, set(room.total.values()))
 
     def test_a_kind_is_what_a_guest_takes(self):
         self.assertEqual(gradient.GuestKind(((0, 1, 512, 20, 2),), True),
-                         choose.convert_need_to_gradient_input(
+                         choose.make_guest_kind(
                              need(20, vfs=2)))
