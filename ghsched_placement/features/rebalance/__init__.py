@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Plans of moves of guests off NUMA nodes that are bottlenecks.
+"""Plans of moves of guests away from NUMA nodes that are bottlenecks.
 
 A plug-in of the entry point group ``ghsched.rebalance_policies`` imports these
 names from here.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The default policy: off bottlenecks first, then groups together (pure)."""
+"""Default rebalance policy: relieve bottlenecks, then gather groups (pure)."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator

@@ -12,9 +12,9 @@
 
 """Moves of running guests that make room for guests of one flavor (pure).
 
-The fewest moves are looked for, inside hosts before between hosts, and the
-cheapest of them. The search has a limit of steps; a step is a look at one
-host.
+The search finds the cheapest of the smallest sets of moves. Moves within a
+host are tried before moves between hosts. The number of steps is limited; in a
+step, the free resources of one host are checked.
 """
 
 from collections.abc import Iterable
@@ -212,7 +212,7 @@ class _Search:
                 return
             if guest.uuid in resting or stay_on_host and (
                     touched and guest.spot.host not in touched
-                    or not self._has_enough_in_total(
+                    or not self._has_enough_free_in_total(
                         cloud.hosts[guest.spot.host])):
                 continue
             for spot in self._yield_destinations(cloud, guest, stay_on_host):
@@ -230,11 +230,11 @@ class _Search:
                     self._best = moves, after
                     self._best_cost = spent + move.cost
 
-    def _has_enough_in_total(self, host: capacity.HostInventory) -> bool:
-        """Return whether a host has enough free in total for a new guest.
+    def _has_enough_free_in_total(self, host: capacity.HostInventory) -> bool:
+        """Return whether a host's free resources in total suffice for a guest.
 
-        The free amounts of its NUMA nodes are added up. If they are too
-        little, moving guests within the host cannot help.
+        The free amounts of its NUMA nodes are added up. If they do not
+        suffice, moving guests within the host cannot help.
         """
         return any(counting.count_guests_without_nodes(
             host.amounts, demand.make_need(host, shares_group=True))

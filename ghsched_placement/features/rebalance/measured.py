@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A cloud as :mod:`ghsched_placement.features.rebalance.move_plan` takes it.
+"""Measured load of a cloud, as input of a rebalance plan.
 
-What hosts have measured comes with the diagnostics of their guests, so a host
-without a guest that runs says nothing; it is taken for idle.
+Hosts report their load in the diagnostics of their guests. A host without a
+running guest reports nothing and counts as idle.
 """
 
 from collections.abc import Iterable
@@ -53,8 +53,7 @@ def read_cloud_for_rebalance(
 ) -> tuple[move_plan.Cloud, dict[str, dict[str, Any]]]:
     """Read the hosts and guests of a cloud with their loads, to plan moves.
 
-    :param bounds: limits on groups of guests that exchange much traffic and
-        should be near each other.
+    :param bounds: size limits of groups of guests that exchange much traffic.
     :param with_vfs: whether guests with VFs can be migrated to another host.
     :returns: the hosts and guests, and Nova's server records by UUID.
     """
@@ -77,10 +76,11 @@ def read_cloud_for_rebalance(
     guests = _make_guests(running, reports, with_vfs)
     busy = {server.host for server in servers}
     nodes = [node for name, host in sorted(hosts.items())
-             for node in _nodes(host, loads.get(name), guests,
-                                host.uuid not in closed, name not in busy)]
-    members = list(_members(servers, guests, records,
-                            client.list_soft_affinity_groups()))
+             for node in _yield_host_nodes(
+                 host, loads.get(name), guests, host.uuid not in closed,
+                 name not in busy)]
+    members = list(_yield_affinity_members(
+        servers, guests, records, client.list_soft_affinity_groups()))
     ties = affinity.add_server_group_traffic(
         members, _compute_traffic(reports, records), DECLARED)
     return move_plan.Cloud(
@@ -198,26 +198,27 @@ def _explain_fixed_server(server: Server, guest: move_plan.Guest | None,
     return 'its load is unknown'
 
 
-def _busy(one: load.GuestNodeLoad) -> float | None:
+def _count_busy_cpus(one: load.GuestNodeLoad) -> float | None:
     return (None if one.cpu_load is None or one.vcpus is None
             else one.cpu_load * one.vcpus)
 
 
 def _count_wanted_cpus(guest_node: load.GuestNodeLoad) -> float | None:
-    """Return how many CPUs a guest would use if none of its vCPUs had to wait.
+    """Return how many CPUs a guest would use if its vCPUs never had to wait.
 
     :param guest_node: measured load of the guest on a host NUMA node.
     :returns: number of CPUs; None if unknown.
     """
-    busy = _busy(guest_node)
+    busy = _count_busy_cpus(guest_node)
     if busy is None or guest_node.vcpus is None or guest_node.cpu_wait is None:
         return None
     return min(guest_node.vcpus, busy + guest_node.cpu_wait * guest_node.vcpus)
 
 
-def _nodes(host: capacity.HostInventory, measured: load.HostLoad | None,
-           guests: Sequence[move_plan.Guest], takes: bool, idle: bool
-           ) -> Iterator[move_plan.Node]:
+def _yield_host_nodes(
+        host: capacity.HostInventory, measured: load.HostLoad | None,
+        guests: Sequence[move_plan.Guest], takes: bool, idle: bool
+) -> Iterator[move_plan.Node]:
     found = measured.get_nodes_by_number() if measured else {}
     for node in host.nodes:
         if node.number is None:
@@ -298,10 +299,10 @@ def _make_idle_node(host: capacity.HostInventory, spot: Spot,
         free_guarantee, False, accepts_guests)
 
 
-def _members(servers: Iterable[Server], guests: Iterable[move_plan.Guest],
-             records: Mapping[str, Mapping[str, Any]],
-             server_groups: Mapping[str, str]
-             ) -> Iterator[affinity.Member]:
+def _yield_affinity_members(
+        servers: Iterable[Server], guests: Iterable[move_plan.Guest],
+        records: Mapping[str, Mapping[str, Any]],
+        server_groups: Mapping[str, str]) -> Iterator[affinity.Member]:
     known = {guest.uuid: guest for guest in guests}
     for server in servers:
         group = server.policy.get_part(

@@ -10,25 +10,28 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Plan of the moves of guests between host NUMA nodes that pay off (pure).
+"""Plan of moves of guests between host NUMA nodes that save CPU time (pure).
 
-As numa-icon has it: what belongs least to its group leaves a bottleneck
-first, nobody leaves the node that is best for it unless that is a bottleneck,
-and what belongs together is brought together where there is room.
+The rules are those of numa-icon: the guests that exchange the least traffic
+with their group leave a bottleneck first; a guest leaves the best node for it
+only if this node is a bottleneck; and guests of a group are moved to the same
+node if they have room there.
 
-It comes to rest. A node takes a guest only while it stays below what ends a
-bottleneck; one that nobody is on may become one, as long as it stays as far
-below the one that the guest leaves. So of the nodes beyond what ends a
-bottleneck each move off one lessens the fullest that it concerns, and no other
-move adds to them; each of those brings a guest nearer to its group.
+Repeated plans come to an end. A node receives a guest only if its load stays
+below the load at which a bottleneck ends. An empty node may become a
+bottleneck, if its load stays below that of the node that the guest leaves by
+the same factor. So each move away from an overloaded node lowers the higher
+load of the two nodes, and no other move adds load to an overloaded node. Each
+of these other moves brings a guest nearer to its group.
 
-Where no single guest can leave a bottleneck, two moves are searched for: a
-guest of another node makes room there, on a third node or, as a swap, on the
-bottleneck itself. The two together obey the same rule.
+If no single guest can leave a bottleneck, a pair of moves is searched for: a
+guest of another node makes room by moving to a third node or, as a swap, to
+the bottleneck itself. The pair obeys the same rules.
 
 Guests with several NUMA nodes are moved to another host only, as a whole.
 Guests that are bound to no NUMA node, and those that Nova cannot move, count
-where they are. What is not known is neither moved nor moved to.
+as load of their nodes. Guests of unknown load are not moved, and no guest is
+moved to a node of unknown load.
 """
 
 import abc
@@ -142,7 +145,7 @@ class Guest:
 
 @dataclass(frozen=True)
 class FixedGuest:
-    """A running guest that no plan moves, and why.
+    """Running guest that no plan moves, with the reason.
 
     :param host: name of its host.
     :param nodes: host NUMA nodes on which it runs; empty if it is bound to
@@ -285,9 +288,10 @@ class Policy(abc.ABC):
         """
 
 
-def _find_peers(ties: affinity.TrafficAverages, guests: Mapping[str, Guest]
-                ) -> dict[str, dict[str, float]]:
-    """Return the traffic of each guest with others, by UUID."""
+def _map_traffic_by_peer(
+        ties: affinity.TrafficAverages, guests: Mapping[str, Guest]
+) -> dict[str, dict[str, float]]:
+    """Return the bytes per second between guests, by UUID and peer UUID."""
     peers: dict[str, dict[str, float]] = {}
     for (one, other) in ties.by_pair:
         strength = ties.get_mean_traffic(one, other)
@@ -319,7 +323,7 @@ class CloudState:
         self.guarantee = {one.spot: one.guarantee for one in cloud.nodes}
         self.left = {one.spot: dict(one.left) for one in cloud.nodes}
         self.groups = {one.spot.host: one.groups for one in cloud.nodes}
-        self.peers = _find_peers(cloud.ties, self.guests)
+        self.peers = _map_traffic_by_peer(cloud.ties, self.guests)
         self.group = {uuid: group for group in cloud.groups
                       if len(group.members) > 1 for uuid in group.members}
         self.at: dict[Spot, set[str]] = {spot: set() for spot in self.nodes}
@@ -334,9 +338,9 @@ class CloudState:
         self.bandwidth[spot] += sign * guest.bandwidth
 
     def apply_move(self, move: Move) -> None:
-        """Count the guest of a planned move on its new host NUMA node.
+        """Update load and free resources of host NUMA nodes for a move.
 
-        The load and free resources of both nodes change accordingly.
+        The next moves are then planned as if this one had been made.
         """
         guest = self.guests[move.guest]
         for one, (origin, destination) in zip(guest.nodes, move.ways,
@@ -438,8 +442,8 @@ class CloudState:
     def find_destinations(self, guest: Guest, spot: Spot) -> tuple[Spot, ...]:
         """Return the host nodes of all NUMA nodes of a guest after a move.
 
-        Of all ways to place the guest, that with the lowest load of the most
-        loaded node is taken.
+        Of all possible placements, the one whose most loaded node has the
+        lowest load is returned.
 
         :param spot: host NUMA node to which the guest's first node is moved.
         :returns: empty if the guest cannot be moved there.
@@ -450,7 +454,7 @@ class CloudState:
                 or not self._can_host_enforce_policy(guest,
                                                      self.nodes[spot])):
             return ()
-        return _place_guest_nodes(self, guest, spot)
+        return _find_best_nodes(self, guest, spot)
 
     def has_room(self, guest: Guest, spot: Spot,
                  leaving: Guest | None = None) -> bool:
@@ -490,9 +494,7 @@ class CloudState:
 
         The bandwidth guarantee and all other amounts in Placement are checked.
 
-        :param spot: host NUMA node.
-        :param leaving: another guest that leaves that node first; None if none
-            does.
+        :param leaving: another guest that leaves the node first, if any.
         """
         left = self.left[spot]
         freed = leaving.counted if leaving else {}
@@ -522,7 +524,7 @@ class CloudState:
                          in self.peers.get(guest.uuid, {}).items()
                          if self.guests[peer].spot == spot)
 
-    def get_traffic_cpus(self, guest: Guest, spot: Spot) -> float:
+    def estimate_traffic_cpus(self, guest: Guest, spot: Spot) -> float:
         """Return how many CPUs a guest's network traffic would keep busy.
 
         Traffic to other hosts or NUMA nodes costs CPU time; traffic within a
@@ -539,8 +541,8 @@ class CloudState:
                 found += strength * self.settings.across
         return found
 
-    def get_saved_cpus(self, guest: Guest, spot: Spot) -> float:
-        """Return how many CPUs it would save to move a guest to a host node.
+    def get_cpus_saved_by_move(self, guest: Guest, spot: Spot) -> float:
+        """Return how many busy CPUs a move of a guest to a host node saves.
 
         CPUs are saved if the guest leaves an overloaded node, or comes nearer
         to guests with which it exchanges traffic.
@@ -548,8 +550,8 @@ class CloudState:
         :param spot: host NUMA node to move the guest to.
         """
         spots = self.find_destinations(guest, spot) if guest.parts else (spot,)
-        found = (self.get_traffic_cpus(guest, guest.spot)
-                 - self.get_traffic_cpus(guest, spot))
+        found = (self.estimate_traffic_cpus(guest, guest.spot)
+                 - self.estimate_traffic_cpus(guest, spot))
         for one, there in zip(guest.nodes, spots, strict=False):
             cpu = one.cpu or 0.0
             relief = (self.get_excess_cpus(one.spot)
@@ -587,7 +589,8 @@ class CloudState:
         :param reason: reason of the move, for the user.
         :returns: None if the move does not save enough.
         """
-        gain = self.get_saved_cpus(guest, spot) * self.settings.horizon
+        gain = (self.get_cpus_saved_by_move(guest, spot)
+                * self.settings.horizon)
         cost = self.get_move_cost(guest, spot)
         # Also false for what is not known.
         if not gain > cost * self.settings.margin:
@@ -598,8 +601,8 @@ class CloudState:
                     others=tuple(others))
 
 
-def _place_guest_nodes(state: CloudState, guest: Guest, spot: Spot
-                       ) -> tuple[Spot, ...]:
+def _find_best_nodes(state: CloudState, guest: Guest, spot: Spot
+                     ) -> tuple[Spot, ...]:
     """Return the best host nodes for all NUMA nodes of a guest on a host.
 
     :param spot: host NUMA node of the guest's first node.

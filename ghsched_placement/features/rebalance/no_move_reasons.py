@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Explain in one sentence why no server of a cloud is moved (pure)."""
+"""Reason why a rebalance plan moves no server, as a sentence (pure)."""
 
 from collections.abc import Iterable
 from collections import Counter

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Search of two moves that relieve a bottleneck together (pure)."""
+"""Search for two moves that relieve a bottleneck together (pure)."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -37,10 +37,9 @@ PAIR_NODES = 64
 
 
 class Budget:
-    """Number of moves that a plan may still contain, and for each host.
+    """Number of further moves that a plan may contain, in all and by host.
 
-    It also knows the guests that were moved recently and therefore must not be
-    moved again.
+    Guests that were moved recently must not be moved again.
 
     :param history: past moves.
     :param now: current time in seconds, by the clock of the history.
@@ -282,8 +281,8 @@ class PairSearch:
         measured.
         """
         state = self._state
-        found = (state.get_traffic_cpus(guest, guest.spot)
-                 + state.get_traffic_cpus(other, other.spot))
+        found = (state.estimate_traffic_cpus(guest, guest.spot)
+                 + state.estimate_traffic_cpus(other, other.spot))
         strength = state.peers.get(guest.uuid, {}).get(other.uuid, 0.0)
         if guest.spot.host != other.spot.host:
             return found - strength * state.settings.far

@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def make_group_bounds(values: Mapping[str, Any]) -> affinity.Bounds:
-    """Return the limits on groups of servers that are kept together.
+    """Return the size limits of groups of servers to place on one NUMA node.
 
     :param values: values by name of :data:`GROUP_BOUNDS`; 0 is no limit.
     """
@@ -212,12 +212,12 @@ def _plan_moves_for_flavor(client: clients.Client,
 
 def make_move_row(move: move_plan.Move,
                   records: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
-    """Return the row of a planned move in the output of ``rebalance plan``.
+    """Return the output row of a planned move for ``rebalance plan``.
 
     :param records: server records of Nova's API by UUID.
     """
     origins, destinations = (
-        describe_nodes(spots[0].host, [spot.node for spot in spots])
+        format_host_nodes(spots[0].host, [spot.node for spot in spots])
         for spots in zip(*move.ways, strict=True))
     return (move.guest, records[move.guest]['name'], origins, destinations,
             move.reason, round(move.gain, 1), round(move.cost, 1))
@@ -226,17 +226,17 @@ def make_move_row(move: move_plan.Move,
 def make_fixed_row(guest: move_plan.FixedGuest,
                    records: Mapping[str, Mapping[str, Any]]
                    ) -> tuple[Any, ...]:
-    """Return the row of a server that stays in the output of a plan.
+    """Return the output row of a server that the plan does not move.
 
     :param records: server records of Nova's API by UUID.
     """
     return (guest.uuid, records[guest.uuid]['name'],
-            describe_nodes(guest.host, guest.nodes), '',
+            format_host_nodes(guest.host, guest.nodes), '',
             f'stays: {guest.reason}', '', '')
 
 
-def describe_nodes(host: str, nodes: Sequence[int]) -> str:
-    """Return a host with the host NUMA node of each guest NUMA node."""
+def format_host_nodes(host: str, nodes: Sequence[int]) -> str:
+    """Return a host and its NUMA nodes as text: ``host1 nodes 0,1``."""
     if not nodes:
         return host
     word = 'node' if len(nodes) == 1 else 'nodes'
@@ -318,14 +318,14 @@ class ApplyRebalance(base.Lister):
                              move.destination, move.reason)
         if moves and not parsed_args.yes:
             base.require_user_consent()
-        return RESULT, list(self._applied(
+        return RESULT, list(self._apply_moves(
             client, moves, records, _Replan(found.again),
             parsed_args.timeout))
 
-    def _applied(self, client: clients.Client,
-                 moves: Sequence[move_plan.Move],
-                 records: Mapping[str, Mapping[str, Any]], replan: '_Replan',
-                 timeout: float) -> Iterator[tuple[Any, ...]]:
+    def _apply_moves(
+            self, client: clients.Client, moves: Sequence[move_plan.Move],
+            records: Mapping[str, Mapping[str, Any]], replan: '_Replan',
+            timeout: float) -> Iterator[tuple[Any, ...]]:
         while moves:
             move, *moves = moves
             outcome = (move_server_within_host(client, move)
@@ -388,12 +388,14 @@ class _Replan:
         :returns: the moves to drop, and the moves that are still to be made.
         """
         self._staying |= {refused.guest}
-        planned = {_way(move) for move in self._again(self._staying)}
-        return ([move for move in remaining if _way(move) not in planned],
-                [move for move in remaining if _way(move) in planned])
+        planned = {_get_route(move) for move in self._again(self._staying)}
+        return ([move for move in remaining
+                 if _get_route(move) not in planned],
+                [move for move in remaining if _get_route(move) in planned])
 
 
-def _way(move: move_plan.Move) -> tuple[str, move_plan.Spot, move_plan.Spot]:
+def _get_route(move: move_plan.Move
+               ) -> tuple[str, move_plan.Spot, move_plan.Spot]:
     return move.guest, move.origin, move.destination
 
 

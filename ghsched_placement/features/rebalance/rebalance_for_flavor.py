@@ -157,7 +157,7 @@ def make_move_finder(client: clients.Client,
                      accounting: policies.Accounting = 'min'
                      ) -> Callable[[Sequence[GuestDemand], int],
                                    list[tuple[str, int]]]:
-    """Return a function that finds moves which make room for one guest more.
+    """Return a function that finds moves that make room for one more guest.
 
     :param hosts: hosts that accept guests.
     """
@@ -207,7 +207,7 @@ def _list_movable_servers(records: Iterable[Mapping[str, Any]],
 
 
 class _FlavorParser:
-    """Parser of flavors into the resources that servers need of a host.
+    """Parser of flavors into the resources that servers need from a host.
 
     :ivar host_names: names of the hosts.
     """

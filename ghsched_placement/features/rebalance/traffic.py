@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Network traffic of guests, as hosts report it, and its endpoints (pure).
+"""Network traffic between guests, from the reports of hosts (pure).
 
-A host knows addresses. Which guest has one is known to Nova, and two networks
-may have the same one; what is not clear is left out. A tenant chooses the
-addresses of its guests and to which addresses they send, so one report counts
-only within a network; between networks both guests must have traffic with each
-other.
+Hosts report traffic between IP addresses. Nova's ports show which guest has an
+address. Addresses that several networks have are ambiguous, and their traffic
+may be left out. A tenant chooses the addresses of its guests and the addresses
+to which they send. Therefore the report of one guest suffices only within a
+network; between networks, both guests must report traffic with each other.
 """
 
 from collections.abc import Iterable

@@ -12,11 +12,12 @@
 
 """Rebalancing as a goal and a strategy of Watcher.
 
-Watcher runs the audit, keeps the plan and applies it; its model says which
-hosts and servers an audit is for. Its model knows no NUMA nodes and its data
-sources no waiting, so what is decided on is read from Nova and Placement, as
-``openstack ghsched rebalance plan`` reads it, with Watcher's own credentials.
-Moves inside a host are no action of Watcher: they are left to that command.
+Watcher runs the audit, stores the plan and applies it. Its cluster data model
+gives the hosts and servers in the scope of an audit. This model has no NUMA
+nodes, and Watcher's data sources have no waiting times. Loads are therefore
+read from Nova and Placement, as by ``openstack ghsched rebalance plan``, with
+Watcher's credentials. Watcher has no action for moves within a host; only that
+command makes them.
 """
 
 from collections.abc import Mapping

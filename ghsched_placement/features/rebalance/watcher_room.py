@@ -14,9 +14,9 @@
 
 nova-scheduler counts the requests that it refuses by flavor
 (:mod:`ghsched_placement.features.refusals.refusal_record`). An audit takes the
-flavors that were refused lately and plans what ``openstack ghsched rebalance
-plan --for`` plans, with live migrations only: moves inside a host are no
-action of Watcher.
+flavors that were refused recently and makes the plan of ``openstack ghsched
+rebalance plan --for``, but with live migrations only, because Watcher has no
+action for moves within a host.
 """
 
 from collections.abc import Collection

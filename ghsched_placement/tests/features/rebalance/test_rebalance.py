@@ -406,7 +406,7 @@ class ApplyTestCase(base.TestCase):
                 lambda _client,
                 move: outcomes.get(move.guest, command.MoveOutcome(
                 ))):
-            rows = list(applying._applied(
+            rows = list(applying._apply_moves(
                 mock.Mock(), moves, {move.guest: {'name': move.guest}
                                      for move in moves},
                 command._Replan(plans.__getitem__), 10.0))
@@ -511,7 +511,7 @@ class RoomTest(base.TestCase):
             node, cpus=4, cpu=2.0 if node.spot == found.spot else 0.0,
             memory=9999)
             for host in hosts.values()
-            for node in measured._nodes(host, None, (), True, True)]
+            for node in measured._yield_host_nodes(host, None, (), True, True)]
         settings = move_plan.Settings()
         return [
             bool(affinity_policy.Affinity().plan(
@@ -545,7 +545,8 @@ class RoomTest(base.TestCase):
             nodes = [dataclasses.replace(
                 node, cpus=4, cpu=2.0 if node.spot == found.spot else 0.0,
                 memory=9999) for host in hosts
-                for node in measured._nodes(host, None, (), True, True)]
+                for node in measured._yield_host_nodes(
+                    host, None, (), True, True)]
             self.assertEqual(expected, bool(affinity_policy.Affinity().plan(
                 command.restrict_movable_guests(move_plan.Cloud(
                     tuple(nodes), (found,)), 'between'),
