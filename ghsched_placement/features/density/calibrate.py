@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Find the fitted figures of a machine from what was published (pure).
+"""Fit parameters of a machine to published results (pure).
 
-``demand_mb`` of a machine with a published density is the demand at which the
-line is crossed half-way between the last number that passes and the first
-that does not. ``far_latency`` is the one at which
-:func:`get_memory_speedup_of_binding` is the published gain of binding a single
-instance.
+``demand_mb`` of a machine with a published density is the demand with which
+the p99 latency reaches the limit half-way between the largest number of
+containers that passes and the smallest that fails. ``far_latency`` is the
+latency with which :func:`get_memory_speedup_of_binding` is the published gain
+of binding a single instance.
 """
 
 from collections.abc import Callable
@@ -49,12 +49,12 @@ def estimate_container_bandwidth(machine: Machine,
 
     :param workload: guests, and the load of their containers.
     :param baseline: scenario of the published density: guests unbound
-        (``none``) or bound to NUMA nodes (``static``). With ``ghsched``, the
-        result is the bandwidth with which guests with ``keys`` had it.
+        (``none``), bound to NUMA nodes (``static``), or with the policy
+        ``keys`` (``ghsched``).
     :param keys: bandwidth policy of the guests; None for the default.
-    :param limit_mb: largest result; None for the bandwidth of a node. With so
-        much traffic that the memory is full with one container alone, others
-        cost a container with priority little, and the result is wrong.
+    :param limit_mb: largest result; None for the bandwidth of a node. The
+        result is wrong if one container alone fills the memory, because other
+        containers then slow down a container with priority only little.
     :raises ValueError: if no density of the machine was published.
     """
     if machine.fit is None:

@@ -10,15 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Latency of memory by its use: a measured curve, as data (pure).
+"""Measured curves of memory latency by utilisation (pure).
 
-A curve has the latency of an access by the utilisation of the memory, over
-that of an idle machine, for one or several parts of writes. It says how it
-came to be, as every figure of the model does. A host file without one gets the
+A curve gives the latency of an access by the utilisation of the memory,
+relative to an idle machine, for one or several fractions of writes. Like every
+parameter of the model, it has its source. A host file without a curve gets the
 published curve closest to the host
-(:mod:`ghsched_placement.features.density.shipped`). Without any curve a
-machine is a queue (M/M/1, :mod:`ghsched_placement.features.density.queueing`),
-which is far steeper than any machine that was measured.
+(:mod:`ghsched_placement.features.density.shipped`). A machine without any
+curve is modeled as a queue (M/M/1,
+:mod:`ghsched_placement.features.density.queueing`), whose latency is far
+steeper than that of any measured machine.
 """
 
 from bisect import bisect_right

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Number of containers that a host takes before its latency suffers (pure).
+"""Number of containers that a host runs before their latency suffers (pure).
 
-As published: one container is observed while others are added; the density is
-the largest number whose p99 latency is below 1.10 times that of the observed
-one alone. The model takes the p99 of a request to grow as the mean latency of
-its memory accesses does.
+As in the published test, one container is observed while others are added. The
+density is the largest number of containers with which the p99 latency of the
+observed one is below 1.10 times its latency alone. The model assumes that the
+p99 latency of a request grows like the mean latency of its memory accesses.
 
 All figures of this module are *simulated*.
 """

@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""YAML files that somebody wrote, read within bounds.
+"""Load YAML files of users within limits.
 
-A few hundred bytes of YAML can name a million nodes (each alias stands for
-all that it names), nest deeper than Python recurses, or have a number that
-Python does not print (more than 4,300 digits).
+A few hundred bytes of YAML can expand to a million nodes (by aliases of
+aliases), nest deeper than Python recurses, or contain a number that Python
+refuses to print (more than 4,300 digits).
 """
 
 from pathlib import Path
@@ -43,7 +43,7 @@ def load_yaml(path: str) -> Any:
 
     The limits protect the program from files that would exhaust its memory.
 
-    :raises DocumentError: if the file cannot be read, or is not a YAML file
+    :raises DensityFileError: if the file cannot be read, or is not a YAML file
         within the limits. The error does not name the path.
     """
     try:

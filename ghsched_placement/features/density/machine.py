@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The machine that the contention model is asked about (pure).
+"""Machine for which the contention model predicts latency (pure).
 
 A :class:`Machine` is made from the section ``contention`` of a host file.
-Every figure in it says where it comes from, see :data:`BASES`.
+Every parameter has its source, see :data:`BASES`.
 """
 
 from collections.abc import Collection

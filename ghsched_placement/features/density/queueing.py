@@ -13,31 +13,32 @@
 """Waiting time of an access at a memory controller or a link (pure).
 
 An open queue with one server, exponential gaps and exponential service
-(M/M/1), whose service time is the idle latency of a local access. All waits
-are in units of that latency. Nobody is interrupted once served, and classes
-go before each other (A. Cobham, Priority Assignment in Waiting Line Problems,
-1954)::
+(M/M/1), whose service time is the idle latency of a local access. All waiting
+times are in units of that latency. Classes have priorities, and an access in
+service is not interrupted (A. Cobham, Priority Assignment in Waiting Line
+Problems, 1954)::
 
     wait(k) = rho / ((1 - before(k)) * (1 - before(k) - rho(k)))
 
-with ``rho`` the utilisation by all, ``rho(k)`` that by class k, and
-``before(k)`` that by all classes that go before k. With one class that is the
-well known rho / (1 - rho).
+where ``rho`` is the utilisation by all classes, ``rho(k)`` the utilisation by
+class k, and ``before(k)`` the utilisation by all classes of higher priority.
+For a single class this is the well known rho / (1 - rho).
 
-The traffic of a claim is of up to three classes: what is below its guarantee
-goes first, what is below its cap goes by priority, and what is above its cap
-goes last. Its wait is the mean of all that it asks for, because what does not
-get through waits as well. A mean of what does would grow with a priority that
-lets some more of a late class through; this one never does.
+The traffic of a control group has up to three classes: traffic below its
+guarantee is served first, traffic below its cap by priority, and traffic above
+its cap last. The waiting time of the group is the mean over all bandwidth that
+it wants, because accesses that are not served wait, too. A mean over the
+served accesses alone would grow with a higher priority, if more of a late
+class is then served; this mean never does.
 
-Where the latency of a machine is known by its use (a
+If the latency curve of a machine is known (a
 :class:`~ghsched_placement.features.density.curve.LatencyCurve`), each
-utilisation is replaced by the one at which the queue has this latency. Of one
-class it is then that of the curve, and classes go before each other as above.
-``rho`` in the numerator is the chance that an access finds another one in
-service. Full memory is never idle, so this chance is then 1 for a class that
-goes first, whatever the curve; but a class that goes first waits no longer for
-that than without an order.
+utilisation is replaced by the one at which the queue has this latency. A
+single class then has the latency of the curve, and the priorities work as
+above. ``rho`` in the numerator is the probability that an access finds another
+one in service. Full memory is never idle, so this probability is then 1 for
+the first class, whatever the curve. But the first class does not wait longer
+for that than it would without priorities.
 
 How a memory controller applies the controls is an :class:`Enforcement`.
 """
@@ -212,14 +213,14 @@ def _get_delays_with_even_caps(
 
 def _split_bandwidth_by_priority(
         claim: Claim, received: float) -> dict[_Class, float]:
-    """Split the bandwidth that a control group gets by its priority.
+    """Split the bandwidth of a control group into its priority classes.
 
     Traffic below the guarantee has the highest priority, traffic above the cap
     the lowest.
 
     :param claim: bandwidth that the group wants.
     :param received: bandwidth that the group gets, in MB/s.
-    :returns: MB/s by priority.
+    :returns: MB/s by priority class.
     """
     raised = min(received, claim.guaranteed_bandwidth)
     normal = min(received, claim.capped_demand) - raised

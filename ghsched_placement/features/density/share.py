@@ -16,17 +16,17 @@
 The rules are those of the openEuler kernel's manual of MPAM
 (Documentation/arch/arm64/mpam.md of OLK-6.6):
 
-#. Below its ``MBMIN`` a group has its priority raised: guarantees come before
-   all else. More guarantees than there is bandwidth shrink alike.
-#. Then the higher ``MBPRI`` wins, up to the cap of each.
-#. What is idle after that goes beyond the caps of those with ``MBHDL`` 0,
-   again by priority.
+#. Guarantees are served first: the priority of a group is raised while it uses
+   less than its ``MBMIN``. If the guarantees exceed the bandwidth, all are
+   reduced in the same proportion.
+#. Then groups with a higher ``MBPRI`` are served first, up to their caps.
+#. Bandwidth that is still free goes to groups with ``MBHDL`` 0, beyond their
+   caps, again by priority.
 
-Among equals nobody is preferred: each gets in proportion to what it asks for,
-as in a queue that is served in the order of arrival. What a group has by its
-guarantee counts towards its part, so a guarantee below that part changes
-nothing. Hence the manual's advice to give one of n equal guests more than
-100/n.
+Groups of equal priority get bandwidth in proportion to their demand, as in a
+queue that is served in the order of arrival. The guaranteed bandwidth counts
+towards this part, so a guarantee below the part changes nothing. Hence the
+manual's advice to guarantee more than 100/n to one of n equal guests.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ DEFAULT_PRIORITY = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """Bandwidth that one control group wants of a memory, in MB/s.
+    """Bandwidth that one control group wants from a memory, in MB/s.
 
     :param demand: bandwidth that it would use without a cap if no other group
         used any.

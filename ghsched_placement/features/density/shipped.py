@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Published latency curves, and the one closest to a host."""
+"""Latency curves that are shipped with ghsched, all published."""
 
 from pathlib import Path
 

@@ -12,12 +12,11 @@
 
 """Memory traffic over the nodes and links of a machine (pure).
 
-A remote access goes over the link between the nodes, and through both of
-them: it takes of the capacity of the node that asks and of the node that
-answers, and it waits at all three. Links are passed first, and each serves
-all alike: the controls of the kernel are at the memory. What comes through a
-link then asks at the nodes. So bandwidth that a link holds back is free for
-others at the memory behind it.
+A remote access uses the bandwidth of the link between the two nodes and of
+both nodes, and waits at all three. Links come first and serve all control
+groups alike, because the kernel controls bandwidth at the memory. Only traffic
+that has passed the link reaches the nodes. So bandwidth that a link holds back
+is free for others at the memory behind it.
 """
 
 from collections.abc import Mapping
@@ -222,7 +221,7 @@ def _make_link_stages(machine: Machine,
 def _compute_delays_at_memory(
         machine: Machine, node: int, flows: Sequence[MemoryFlow],
         arriving: Sequence[float], controls: Controls) -> _FlowDelays:
-    """Return how the memory of a node limits and delays flows of traffic.
+    """Return the limits and delays of flows of traffic at a node's memory.
 
     The bandwidth control of a group applies only to accesses to this memory.
 

@@ -10,24 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Guests full of containers, and the traffic that they make (pure).
+"""Guests with containers, and their memory traffic (pure).
 
 Three scenarios:
 
 ``none``
-    No control: the kernel runs every thread and puts every page where it
-    likes, which is all nodes alike.
+    No control: the kernel spreads threads and pages over all nodes equally.
 ``static``
-    The best bind by hand: each guest node has its CPUs and its memory on one
-    host node. The guest is not told where its VFs are, so the buffers of a VF
-    are on any of the guest's nodes.
+    The best static binding: each guest node has its CPUs and its memory on one
+    host node. The guest does not know the nodes of its VFs, so the buffers of
+    a VF are on any of the guest's nodes.
 ``ghsched``
-    Bound likewise, and held by the keys of a flavor. With
+    The same binding, and the bandwidth policy of a flavor. With
     ``ghsched:device_numa`` the guest knows the node of a VF that is on one of
     its own host nodes, and has its buffers there.
 
-Containers of guests without VFs make the same traffic from their CPUs. No
-device moves anything then, and no part of the traffic goes to buffers.
+Containers of guests without VFs cause the same memory traffic from their CPUs,
+but no traffic of devices and buffers.
 
 If the flavor has vCPU classes, a container is in the class of its first vCPU.
 Each container of a guest NUMA node has the next vCPUs of the node.
@@ -283,7 +282,7 @@ def _list_containers_by_class(
 ) -> list[tuple[str | None, frozenset[int], bool]]:
     """Return the vCPU classes of a guest NUMA node, and their containers.
 
-    The last class of the flavor has all containers that no other class has.
+    The last class has all containers that are in no other class.
 
     :param position: index of the guest NUMA node.
     :returns: name of each class, None if it has no control group; and the
