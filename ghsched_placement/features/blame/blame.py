@@ -10,18 +10,18 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Evidence of which guest disturbs a server, and the verdict (pure).
+"""Evidence on which guest slows a server down, and the verdict (pure).
 
-Three kinds of evidence: the share of the bandwidth that a guest has of what
-others use on the server's host NUMA nodes, beside its share of their cache
-misses where the host counts them, the correlation of its bandwidth with the
-server's own figure, and the effect of a cap on it, see
-:mod:`ghsched_placement.features.blame.blame_trials`. Only the last one proves
-anything.
+There are three kinds of evidence: the guest's share of the bandwidth that
+other guests use on the server's host NUMA nodes, with its share of their cache
+misses if the host counts them; the correlation of its bandwidth with the
+server's speed; and the effect of capping the guest, see
+:mod:`ghsched_placement.features.blame.blame_trials`. Only the last one is a
+proof.
 
-The server's figure is the instructions that it executes in a second of CPU
-time, where the host counts them, else the bytes that it moves in a second of
-CPU time: what waits for memory stays on its CPU, and moves less.
+The speed of the server is its number of instructions per second of CPU time,
+if the host counts them, or else the bytes that it moves per second of CPU
+time: a server that waits for memory stays on its CPUs, but moves fewer bytes.
 """
 
 from collections.abc import Iterable
@@ -280,8 +280,8 @@ def find_non_memory_cause(server: str, samples: Sequence[BlameSample]
 
     Such causes are the server's own bandwidth cap, waiting for CPUs, memory
     reclaim or I/O, too little memory, and idle vCPUs. The first one that
-    applies is returned. The server reports its pressure itself and may lie:
-    that can clear other guests, and accuses none.
+    applies is returned. A server that reports false pressure can only clear
+    other guests, and accuse none.
 
     :param samples: samples with the waiting times of the server.
     :returns: the cause and the measured value that shows it; None if no such
@@ -502,7 +502,7 @@ def choose_guests_to_cap(suspects: Sequence[Suspect]) -> dict[str, float]:
 
 def judge_by_measurements(server: str, suspects: Sequence[Suspect],
                           samples: Sequence[BlameSample]) -> BlameVerdict:
-    """Return the verdict on who slows a server down, from measurements alone.
+    """Return the verdict on what slows a server down, from measurements alone.
 
     No guest has been capped for a trial, so the verdict is not proven.
 
@@ -533,7 +533,7 @@ def judge_by_measurements(server: str, suspects: Sequence[Suspect],
 def judge_by_trials(before: BlameVerdict,
                     tried: Mapping[str, Sequence[trials.Trial]]
                     ) -> BlameVerdict:
-    """Return the verdict on who slows a server down, after trials.
+    """Return the verdict on what slows a server down, after trials.
 
     In a trial, the bandwidth of a suspected guest is capped for a short time,
     to see whether the server gets faster.

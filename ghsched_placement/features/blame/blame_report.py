@@ -10,54 +10,54 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Report of who disturbs a server, as JSON and text (pure).
+"""Report on what slows a server down, as JSON and text (pure).
 
-It is that of ``openstack ghsched server blame``, of nova-api and of
-``ghsched-host blame``.
+``openstack ghsched server blame``, nova-api and ``ghsched-host blame`` return
+it.
 
-The keys of the JSON are stable: none is renamed or removed. What is not known
-is null.
+The keys of the JSON are stable: none is renamed or removed. Unknown values are
+null.
 
 server
     ``uuid``, ``name`` and ``host``.
 verdict
-    ``kind``: ``guest``, ``host`` (what no guest moves that is measured by
-    itself), ``not memory``, ``nobody`` or ``unknown``; ``suspect`` and
-    ``name`` of the guest; ``cause`` of a server that memory does not slow
-    down: ``own cap``, ``CPUs``, ``memory reclaim``, ``I/O``, ``own memory``
-    or ``idle``;
-    ``value``, the figure of the cause, the effect of the guest's cap, or the
-    load; ``proven``, whether trials have shown it.
+    ``kind``: ``guest``, ``host`` (traffic that belongs to no measured guest),
+    ``not memory``, ``nobody`` or ``unknown``; ``suspect`` and ``name`` of the
+    guest; ``cause``, if other guests' memory traffic is not the cause: ``own
+    cap``, ``CPUs``, ``memory reclaim``, ``I/O``, ``own memory`` or ``idle``;
+    ``value``, the measured value of the cause, the effect of capping the
+    guest, or the load; ``proven``, whether trials have proven the verdict.
 prove
     Whether suspects were capped.
 nodes
     Host NUMA nodes of the server.
 load
-    Bandwidth of the busiest of them by what it can deliver.
+    Used fraction of the memory bandwidth of the busiest of these nodes.
 figure
-    What the server is judged by: ``bandwidth`` or ``instructions``, in a
+    Measure of the server's speed: ``bandwidth`` or ``instructions``, per
     second of CPU time.
 uncounted
     Reason why instructions and cache misses are not among the evidence: ``no
     counters``, ``refused`` (by the kernel) or ``failed``.
 own
     ``busy``, ``cpu_wait``, ``stalled`` and ``io_wait`` of the server, as
-    shares of the time, ``used`` and ``cap`` in bytes per second, and, where
-    the host counts instructions, those in a cycle (``per_cycle``), cache
-    misses in 1000 of them (``misses``), and the share of the cycles in which
-    CPUs waited for data (``stalled_cycles``). ``reported_cpu``,
-    ``reported_memory`` and ``reported_steal`` are shares of the time in which
-    it waits, as it reports them by its channel.
+    fractions of the time, ``used`` and ``cap`` in bytes per second, and, if
+    the host counts instructions, instructions per cycle (``per_cycle``), cache
+    misses per 1000 instructions (``misses``), and the fraction of the cycles
+    in which CPUs waited for data (``stalled_cycles``). ``reported_cpu``,
+    ``reported_memory`` and ``reported_steal`` are fractions of the time in
+    which the server waits, as it reports them through its guest channel.
 suspects
-    The worst first: ``uuid`` (null of what no guest moves), ``name``,
-    ``project``, ``share`` of what others use, ``node_share`` of what the node
-    delivers, ``miss_share`` of the cache misses of other guests,
-    ``correlation``, its ``points`` and ``strength``, ``effect`` of a cap with
-    ``low`` and ``high`` of its interval of 99 %, ``trials``, ``by_cache``, and
-    ``untried``, the reason why it was not capped.
+    The most suspicious first: ``uuid`` (null for the host), ``name``,
+    ``project``, ``share`` of the bandwidth of all others, ``node_share`` of
+    the bandwidth that the nodes can deliver, ``miss_share`` of the cache
+    misses of other guests, ``correlation``, its ``points`` and ``strength``,
+    ``effect`` of a cap with ``low`` and ``high`` of its 99 percent interval,
+    ``trials``, ``by_cache``, and ``untried``, the reason why the guest was not
+    capped.
 trials
-    In order: ``suspect`` and the server's figure ``before``, ``during`` and
-    ``after`` the cap.
+    In order of time: ``suspect`` and the server's speed ``before``, ``during``
+    and ``after`` the cap.
 """
 
 from collections.abc import Collection
@@ -73,7 +73,7 @@ from typing import Any
 from ghsched_placement.features.blame import blame
 from ghsched_placement.flavor import policy as policies
 
-#: Of the action of nova-api.
+#: Name of the action in nova-api.
 KEY = 'blame'
 
 HEADER = ('Guest', 'Share %', 'Node %', 'Corr.', 'Strength',
@@ -215,11 +215,11 @@ def parse_prove_flag(parameters: Mapping[str, Any]) -> bool:
 
 def hide_other_guests(report: Mapping[str, Any],
                       project: str) -> dict[str, Any]:
-    """Return a report for a user who is not an admin.
+    """Return a copy of a report without data of other projects' guests.
 
-    It consists of numbers, of words of this module's lists, and of the user's
-    own guests; those of other projects are numbered. The reason why a guest
-    was not capped can name files and other guests of the host: left out.
+    Guests of other projects are numbered instead of named. Everything else is
+    a number, a known word, or the name of a guest of the user. The reason why
+    a guest was not capped is left out, because it can name files and guests.
 
     :param report: report on which guests slow a server down.
     :param project: UUID of the user's project.
@@ -236,27 +236,27 @@ def hide_other_guests(report: Mapping[str, Any],
     def hide_suspect(one: Mapping[str, Any]) -> dict[str, Any]:
         return {'uuid': hide(one['uuid']), 'project': None,
                 'name': own.get(one['uuid'], hide(one['uuid'])),
-                **_keep_numbers(one, _FIGURES),
+                **_select_numbers(one, _FIGURES),
                 'by_cache': one['by_cache'] is True,
                 'untried': _UNTRIED if one['untried'] else None}
 
     verdict = report['verdict']
-    return _keep_figures(report) | {
+    return _select_own_figures(report) | {
         'verdict': {
-            'kind': _keep_word(verdict['kind'], _SENTENCES) or 'unknown',
+            'kind': _as_word(verdict['kind'], _SENTENCES) or 'unknown',
             'suspect': hide(verdict['suspect']),
             'name': own.get(verdict['suspect'], hide(verdict['suspect'])),
-            'cause': _keep_word(verdict['cause'], tuple(blame.NonMemoryCause)),
-            'value': _keep_number(verdict['value']),
+            'cause': _as_word(verdict['cause'], tuple(blame.NonMemoryCause)),
+            'value': _as_number(verdict['value']),
             'proven': verdict['proven'] is True},
         'suspects': list(map(hide_suspect, report['suspects'])),
         'trials': [{'suspect': hide(one['suspect']),
-                    **_keep_numbers(one, ('before', 'during', 'after'))}
+                    **_select_numbers(one, ('before', 'during', 'after'))}
                    for one in report['trials']]}
 
 
-def _keep_figures(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a report that concern no other guest.
+def _select_own_figures(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a report that concern only the server itself.
 
     The name of the host is left out.
     """
@@ -266,23 +266,23 @@ def _keep_figures(report: Mapping[str, Any]) -> dict[str, Any]:
                    'host': None},
         'prove': report['prove'] is True,
         'nodes': [node for node in report['nodes'] if type(node) is int],
-        'load': _keep_number(report['load']),
-        'figure': _keep_word(report.get('figure'),
-                             ('bandwidth', 'instructions')),
-        'uncounted': _keep_word(report.get('uncounted'), _UNCOUNTED),
-        'own': _keep_numbers(report['own'], _OWN_FIGURES)}
+        'load': _as_number(report['load']),
+        'figure': _as_word(report.get('figure'),
+                           ('bandwidth', 'instructions')),
+        'uncounted': _as_word(report.get('uncounted'), _UNCOUNTED),
+        'own': _select_numbers(report['own'], _OWN_FIGURES)}
 
 
-def _keep_numbers(values: Mapping[str, Any],
-                  names: Iterable[str]) -> dict[str, float | None]:
-    return {name: _keep_number(values.get(name)) for name in names}
+def _select_numbers(values: Mapping[str, Any],
+                    names: Iterable[str]) -> dict[str, float | None]:
+    return {name: _as_number(values.get(name)) for name in names}
 
 
-def _keep_number(value: Any) -> float | None:
+def _as_number(value: Any) -> float | None:
     return value if type(value) in (int, float) else None
 
 
-def _keep_word(value: Any, known: Collection[str]) -> str | None:
+def _as_word(value: Any, known: Collection[str]) -> str | None:
     return value if isinstance(value, str) and value in known else None
 
 
@@ -340,8 +340,8 @@ def summarize_verdict(report: Mapping[str, Any]) -> str:
             f'evidence: {_UNCOUNTED.get(reason, reason)}.')
 
 
-def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
-              report: Mapping[str, Any]) -> str:
+def _describe_guest(name: str, verdict: Mapping[str, Any], _own: Any,
+                    report: Mapping[str, Any]) -> str:
     guest = verdict['name'] or verdict['suspect']
     one: Mapping[str, Any] = next(
         (one for one in report['suspects']
@@ -364,14 +364,14 @@ def _of_guest(name: str, verdict: Mapping[str, Any], _own: Any,
             f'{one["trials"]} trials).')
 
 
-def _of_host(name: str, *_rest: Any) -> str:
+def _describe_host(name: str, *_rest: Any) -> str:
     return (f'No measured guest disturbs {name} most. Most memory traffic on '
             'its host NUMA nodes comes from processes and devices of the '
             'host, or from guests without ghsched:monitor.')
 
 
-def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
-              _report: Any) -> str:
+def _describe_other(name: str, verdict: Mapping[str, Any],
+                    own: Mapping[str, Any], _report: Any) -> str:
     figure = f'{_percent(verdict["value"])} %'
     text = {
         blame.NonMemoryCause.OWN_CAP:
@@ -391,8 +391,8 @@ def _of_other(name: str, verdict: Mapping[str, Any], own: Mapping[str, Any],
             f'{text}. No guest was capped.')
 
 
-def _of_nobody(name: str, verdict: Mapping[str, Any], _own: Any,
-               report: Mapping[str, Any]) -> str:
+def _describe_no_suspect(name: str, verdict: Mapping[str, Any], _own: Any,
+                         report: Mapping[str, Any]) -> str:
     load = report['load']
     text = f'No guest disturbs {name} by its memory traffic'
     if verdict['proven']:
@@ -405,7 +405,7 @@ def _of_nobody(name: str, verdict: Mapping[str, Any], _own: Any,
     return text + '.'
 
 
-def _of_unknown(name: str, *_rest: Any) -> str:
+def _describe_unknown_cause(name: str, *_rest: Any) -> str:
     return (f'Cannot tell whether a guest disturbs {name}: its memory '
             'bandwidth is not measured. Its flavor needs ghsched:monitor or a '
             'bandwidth policy.')
@@ -424,7 +424,8 @@ _UNCOUNTED = {
         'they could not be counted, see the log of the host'}
 
 _SENTENCES = {
-    blame.VerdictKind.GUEST: _of_guest, blame.VerdictKind.HOST: _of_host,
-    blame.VerdictKind.NOT_MEMORY: _of_other,
-    blame.VerdictKind.NOBODY: _of_nobody,
-    blame.VerdictKind.UNKNOWN: _of_unknown}
+    blame.VerdictKind.GUEST: _describe_guest,
+    blame.VerdictKind.HOST: _describe_host,
+    blame.VerdictKind.NOT_MEMORY: _describe_other,
+    blame.VerdictKind.NOBODY: _describe_no_suspect,
+    blame.VerdictKind.UNKNOWN: _describe_unknown_cause}

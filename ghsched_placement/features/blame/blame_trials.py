@@ -10,16 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Trials of a proof: a suspect is capped for moments, and let go (pure).
+"""Trials that cap a suspected guest for a short time, and their effect (pure).
 
-Each trial compares the server's figure while the suspect is capped with its
-figures just before and just after, so that slow changes of the server's own
-demand cancel out. Trials are repeated until a t interval of their mean is
-clear, of one suspect after the other.
+Each trial compares the server's speed while the suspect is capped with its
+speed just before and just after, so that slow changes of the server's own
+demand cancel out. The trials of a suspect are repeated until the t interval of
+their mean is conclusive; then the next suspect is tried.
 
-How much the server's figure differs by itself is the same for all suspects,
-and each trial measures that once more, by the figures without a cap. The
-interval is computed from all of them, so that two trials may suffice.
+The speed also varies without a cap, equally for all suspects. Each trial
+measures this variation once more. The interval is computed from all trials of
+the server, so that two trials of a suspect may suffice.
 """
 
 from collections.abc import Collection
