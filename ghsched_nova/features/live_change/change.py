@@ -258,7 +258,7 @@ class PolicyChanger:
 
     def _plan(self, new_values: changes.RequestedChanges) -> PolicyChangePlan:
         guest = self.records.read_guest()
-        change = changes.check_policy_change(
+        change = changes.make_policy_change(
             guest.extra_specs, new_values, len(guest.host_nodes), guest.vcpus
         )
         if not change.after.needs_control_group:

@@ -265,7 +265,7 @@ class MoveTest(openstack_base.CommandTestCase):
                      (load.GuestNodeLoad(uuid, 0, self.old, 2, 512, 0.5, 0.5),
                       ))),
                 # nova-api has no filter here.
-                (server_change, 'move_nodes',
+                (server_change, 'move_server_nodes',
                  lambda _client, _uuid, nodes, dry_run: self.move(nodes[0]))):
             self.useFixture(fixtures.MockPatchObject(target, name, value))
         inside = '--only', 'inside', '--period', '1'
@@ -302,7 +302,7 @@ class MoveTest(openstack_base.CommandTestCase):
         """Patch the commands to move servers without the filter of nova-api.
         """
         self.useFixture(fixtures.MockPatchObject(
-            server_change, 'move_nodes',
+            server_change, 'move_server_nodes',
             lambda _client, uuid, nodes, dry_run: self.move(
                 nodes[0], {'id': uuid})))
 

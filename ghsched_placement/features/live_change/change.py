@@ -14,7 +14,7 @@
 
 The values of a control group may change: guarantee, cap, hard limit and
 priority. All other ``ghsched:`` keys decide where a guest can run, or what its
-domain has, and need a resize.
+domain contains, and need a resize.
 """
 
 from collections.abc import Container
@@ -95,10 +95,10 @@ def merge_requested_changes(extra_specs: Mapping[str, str],
     return merged
 
 
-def check_policy_change(extra_specs: Mapping[str, str],
-                        requested: RequestedChanges,
-                        guest_nodes: int, vcpus: int = 0) -> PolicyChange:
-    """Validate a change of a server's bandwidth policy; return the new policy.
+def make_policy_change(extra_specs: Mapping[str, str],
+                       requested: RequestedChanges,
+                       guest_nodes: int, vcpus: int = 0) -> PolicyChange:
+    """Validate a requested change of a server's bandwidth policy; return it.
 
     :param extra_specs: extra specs of the server's flavor now.
     :param requested: new value by extra spec; None removes the extra spec.

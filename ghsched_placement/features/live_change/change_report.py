@@ -17,22 +17,22 @@ The keys of the JSON are stable: none is renamed or removed.
 server
     ``uuid``, ``name`` and ``host``.
 changed
-    Whether something had to be done; with ``--dry-run``, whether something
-    would have to be.
+    Whether the policy was changed; with ``--dry-run``, whether it would be
+    changed.
 dry_run
-    Whether it was asked only.
+    Whether the change was only checked.
 running
-    Whether the policy holds already; that of a stopped guest holds when it
-    starts.
+    Whether the new policy is enforced already. The policy of a stopped guest
+    is enforced when the guest starts.
 nodes
     For each guest NUMA node: ``guest_node``, ``host_node``, ``before`` and
     ``after`` (``min``, ``max``, ``hardlimit`` and ``priority``, null for the
-    host's default) and ``effective``, the same for each resctrl ``domain``
-    of the host node, null for what the host has not. That is what the control
-    group of the server holds.
+    host's default) and ``effective``, the values in the control group of the
+    server for each resctrl ``domain`` of the host node, null for controls that
+    the host does not support.
 guests
-    How many servers have that group together, this one among them; more than
-    1 only with ``[ghsched]group_sharing``.
+    Number of servers that share this control group, including this one; more
+    than 1 only with ``[ghsched]group_sharing``.
 """
 
 from collections.abc import Iterable

@@ -12,17 +12,17 @@
 
 """Request and report of a move to other NUMA nodes, as JSON and text (pure).
 
-It is that of ``openstack ghsched server move-node`` and of nova-api.
+``openstack ghsched server move-node`` and nova-api use them.
 
 The keys of the JSON are stable: none is renamed or removed.
 
 server
     ``uuid``, ``name`` and ``host``.
 changed
-    Whether anything was moved, or given up in Placement; with a dry run,
+    Whether anything was moved, or released in Placement; with a dry run,
     whether anything would be.
 dry_run
-    Whether it was asked only.
+    Whether the move was only checked.
 nodes
     For each guest NUMA node: ``guest_node``, ``before`` and ``after``, each
     with ``host_node`` and ``cpus``, the CPUs by vCPU.

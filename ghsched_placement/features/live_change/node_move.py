@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""Other host NUMA nodes for a guest that runs, on the same host (pure).
+"""Plan a move of a running guest to other NUMA nodes of its host (pure).
 
-Says which CPUs each vCPU of the moved guest nodes would have, or why the
-guest cannot move. It changes nothing.
+The plan has the new host CPU of each vCPU of the moved guest nodes. If the
+guest cannot be moved, the reason is raised. Nothing is changed.
 
-Memory that a device of the host reads and writes by itself stays where it is:
-the kernel pins it (VFIO), and no page of it can be moved.
+A guest with passthrough devices cannot be moved: the kernel pins the memory
+that a device accesses (VFIO).
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ ACTION, EVENT = 'ghsched', 'ghsched_move_nodes'
 
 
 class NotMovable(Exception):  # noqa: N818
-    """A guest cannot be moved, with the reason for an admin."""
+    """Raised if a guest cannot be moved, with the reason for an admin."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def plan_node_move(guest: Sequence[GuestCell],
     """Plan how a guest moves to other NUMA nodes and CPUs of the same host.
 
     :param guest: all NUMA nodes of the guest.
-    :param host_nodes: free CPUs and memory by host NUMA node; what the guest
-        itself has counts as taken.
+    :param host_nodes: free CPUs and memory by host NUMA node; those of the
+        guest itself count as used.
     :param targets: new host NUMA node by guest NUMA node.
     :param devices: PCI addresses of passthrough devices of the guest.
     :param choose_cpus: choice of the dedicated CPUs on a host node; None for
@@ -249,9 +249,9 @@ def _choose_new_cpus(cell: GuestCell, target: HostCell,
 
 def _choose_core(cores: Iterable[frozenset[int]],
                  count: int) -> frozenset[int] | None:
-    """Return the free CPUs of the core that fits best.
+    """Return the free CPUs of the core that the needed CPUs fill best.
 
-    The best core has enough free CPUs, and fewer than any other such core.
+    Of the cores with enough free CPUs, it is the one with the fewest.
 
     :param cores: free CPUs of each core.
     :param count: number of CPUs that are needed.

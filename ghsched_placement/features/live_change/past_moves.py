@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves between NUMA nodes of a host, in Nova's list of server actions."""
+"""Past moves of servers within their hosts, from Nova's server actions."""
 
 from urllib import parse
 
@@ -23,7 +23,7 @@ _ACTIONS = '2.58'
 
 def list_moves_within_host(reader: nova_reader.NovaReader, uuid: str,
                            since: str) -> list[str]:
-    """Return when a server was recently moved to other nodes of its host.
+    """Return the times of a server's recent moves within its host.
 
     :param since: earliest time; all times are in ISO 8601 format.
     """

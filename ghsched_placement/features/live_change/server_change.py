@@ -85,7 +85,7 @@ class MoveServerNodes(base.Lister):
             raise base.CommandRefused(
                 f'refused: --node: {error.reason}') from error
         client = clients.get_client(self.app)
-        shown = move_nodes(
+        shown = move_server_nodes(
             client, str(client.find_server(parsed_args.server)['id']), nodes,
             parsed_args.dry_run)
         self.log.warning(move_report.summarize_move(shown))
@@ -111,8 +111,9 @@ def set_bandwidth_policy(client: clients.Client, uuid: str,
         '; "ghsched server set" works without it, where nova-manage runs')
 
 
-def move_nodes(client: clients.Client, uuid: str, nodes: Mapping[int, int],
-               dry_run: bool) -> dict[str, Any]:
+def move_server_nodes(client: clients.Client, uuid: str,
+                      nodes: Mapping[int, int], dry_run: bool
+                      ) -> dict[str, Any]:
     """Ask nova-api to move a server to other NUMA nodes of its host.
 
     :param uuid: UUID of the server.

@@ -403,7 +403,7 @@ def move_server_within_host(client: clients.Client,
                             move: move_plan.Move) -> MoveOutcome:
     """Ask nova-api to move a server to another NUMA node of its host."""
     return _request_move(functools.partial(
-        server_change.move_nodes, client, move.guest,
+        server_change.move_server_nodes, client, move.guest,
         {0: move.destination.node}, dry_run=False))
 
 

@@ -73,7 +73,7 @@ class SetBandwidthTest(base.TestCase):
 
         client = make_client(compute=types.SimpleNamespace(post=post))
         if self.move:
-            return server_change.move_nodes(client, 'a-b', {0: 1}, True)
+            return server_change.move_server_nodes(client, 'a-b', {0: 1}, True)
         return server_change.set_bandwidth_policy(
             client, 'a-b', {'ghsched:mem_bw_min': '20'}, False)
 

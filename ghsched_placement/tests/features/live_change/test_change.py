@@ -74,14 +74,14 @@ class DecideTest(base.TestCase):
 
     def refused(self, wish, specs=None, nodes=2):
         return self.assertRaises(policies.PolicyError,
-                                 change.check_policy_change,
+                                 change.make_policy_change,
                                  BEFORE if specs is None else specs, wish,
                                  nodes)
 
     def test_only_what_was_named_changes(self):
-        decided = change.check_policy_change(BEFORE,
-                                             {'ghsched:mem_bw_min.1': ' 30 '},
-                                             2)
+        decided = change.make_policy_change(BEFORE,
+                                            {'ghsched:mem_bw_min.1': ' 30 '},
+                                            2)
         self.assertEqual({**BEFORE, 'ghsched:mem_bw_min.1': '30'},
                          decided.extra_specs)
         self.assertEqual([20, 30],
@@ -89,9 +89,9 @@ class DecideTest(base.TestCase):
         self.assertEqual(decided.before.monitor, decided.after.monitor)
 
     def test_a_key_that_is_taken_away(self):
-        decided = change.check_policy_change(BEFORE,
-                                             {'ghsched:mem_bw_max.1': None},
-                                             2)
+        decided = change.make_policy_change(BEFORE,
+                                            {'ghsched:mem_bw_max.1': None},
+                                            2)
         self.assertEqual([100, 100],
                          [node.maximum for node in decided.after.nodes])
 
@@ -116,14 +116,14 @@ class DecideTest(base.TestCase):
     @given(before=specs, wish=specs)
     def test_it_is_the_flavor_with_these_keys_or_refused(self, before, wish):
         try:
-            decided = change.check_policy_change(before, wish, 2)
+            decided = change.make_policy_change(before, wish, 2)
         except policies.PolicyError:
             return
         self.assertEqual({**before, **wish}, decided.extra_specs)
         self.assertEqual(
             policies.parse_policy(decided.extra_specs, 2) or GuestPolicy(),
             decided.after)
-        self.assertEqual(decided.after, change.check_policy_change(
+        self.assertEqual(decided.after, change.make_policy_change(
             decided.extra_specs, wish, 2).after)
 
 
