@@ -12,13 +12,13 @@
 
 """State of a cloud, kept up to date with few requests.
 
-Placement raises the generation of a provider with each inventory, trait and
-new allocation, and lists the generations of all providers in one answer. It
-does not raise it when an allocation is deleted
-(``placement.objects.allocation.delete_all``), so hosts of servers and
-migrations that Nova has changed are read again too. Each other host is
-checked once an hour by one request: any guest changes the usage of the compute
-node's own provider.
+Placement increases the generation of a provider when its inventories or traits
+change or an allocation is created, and lists the generations of all providers
+in one response. It does not increase it when an allocation is deleted
+(``placement.objects.allocation.delete_all``). Therefore the hosts of servers
+and migrations that have changed in Nova are read again, too. Every other host
+is checked once an hour with one request: any guest changes the usage of the
+compute node's root provider.
 """
 
 from collections.abc import Callable
@@ -186,9 +186,10 @@ class CloudClient(clients.Client):
 
 @dataclass(frozen=True)
 class WatchedFlavor:
-    """Flavor of which the cloud should have room for a number of guests.
+    """Flavor with the number of guests for which the cloud should have room.
 
-    :param least: number of guests that should fit.
+    :param flavor: name of the flavor.
+    :param least: number of further guests that should always fit.
     """
 
     flavor: str
@@ -198,8 +199,8 @@ class WatchedFlavor:
 def parse_watched_flavor(text: str) -> WatchedFlavor:
     """Parse ``NAME`` or ``NAME=N`` from the command line.
 
-    NAME is a flavor to watch, N the number of its guests that should always
-    fit into the cloud.
+    NAME is a flavor to watch. N is the number of further guests that should
+    always fit into the cloud, 1 by default.
     """
     name, _, least = text.rpartition('=')
     number = decimals.parse_decimal(least)
@@ -378,9 +379,9 @@ class CloudCache:
             needs_owner_trait: bool,
             unavailable: Mapping[str, str]
     ) -> Iterator[tuple[fitting.Verdict, int]]:
-        """Yield how many guests of a flavor fit on hosts, and on how many.
+        """Yield how many guests fit on equal hosts, and the number of hosts.
 
-        :param name: name of the flavor.
+        :param name: name of the guests' flavor.
         :param record: flavor in Nova's API; None if the flavor does not exist.
         :param needs_owner_trait: whether nova-scheduler requires the trait
             OWNER_NOVA.
@@ -410,10 +411,10 @@ class CloudCache:
     def _make_flavor_requirements(
             self, record: Mapping[str, Any] | None,
             needs_owner_trait: bool) -> list[flavors.Requirements]:
-        """Return what a host must have for guests of a flavor.
+        """Return the resources and traits that guests of a flavor require.
 
-        The scheduler may choose the number of guest NUMA nodes. The result
-        then has one item for each possible number.
+        If the scheduler chooses the number of guest NUMA nodes, the result has
+        one item for each possible number.
 
         :param record: flavor in Nova's API; None if the flavor does not exist.
         :param needs_owner_trait: whether nova-scheduler requires the trait

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Figures of a cloud's hosts, and how many guests of flavors fit (pure)."""
+"""Capacity and usage of a cloud's hosts, as input of metrics (pure)."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
