@@ -12,8 +12,8 @@
 
 """Choice of dedicated CPUs that share few L3 caches (pure).
 
-It says which caches to try and in which order. Whether a guest NUMA node fits
-on their CPUs is asked of Nova's own fit.
+The choice is a sequence of sets of CPUs to try. Nova's own fit decides whether
+a guest NUMA node fits on the CPUs of a set.
 """
 
 from collections.abc import Iterable
@@ -54,15 +54,15 @@ _MOST_TRIED = 64
 
 
 def make_cpu_choice(extra_specs: Mapping[str, str]) -> CpuChoice | None:
-    """Return the choice of CPUs for ``ghsched:cpu_cache``.
+    """Return the function that chooses CPUs by ``ghsched:cpu_cache``.
 
     :param extra_specs: all extra specs of the flavor.
-    :returns: None if the flavor does not ask for one.
+    :returns: None if the flavor does not have this extra spec.
     """
     wish = extra_specs.get(keys.CPU_CACHE.extra_spec)
     if wish in (None, keys.NONE):
         return None
-    return functools.partial(_iterate_cpus,
+    return functools.partial(_yield_cpus,
                              is_required=wish == cache_part.REQUIRE)
 
 
@@ -72,15 +72,15 @@ def find_shortage(extra_specs: Mapping[str, str],
     """Return why no host NUMA node has dedicated CPUs of few enough L3 caches.
 
     :param needed: number of dedicated CPUs of a guest NUMA node.
-    :returns: None unless the flavor requires few L3 caches, and if some host
-        node has the CPUs, or too few for the guest anyway.
+    :returns: None if a host node has such CPUs, if all nodes have too few CPUs
+        anyway, or if the flavor does not require CPUs of few L3 caches.
     """
     if extra_specs.get(keys.CPU_CACHE.extra_spec) != cache_part.REQUIRE:
         return None
     most, promised = 0, 0
     for node in host_nodes:
-        caches = make_caches(node, threads)
-        number = _count_promised(caches, needed)
+        caches = list_l3_caches(node, threads)
+        number = _count_needed_caches(caches, needed)
         if not number or sum(one.free for one in caches) < needed:
             continue
         largest = sorted((one.room for one in caches), reverse=True)
@@ -97,25 +97,25 @@ def find_shortage(extra_specs: Mapping[str, str],
         f'{keys.CPU_CACHE.extra_spec}=prefer takes CPUs of more caches')
 
 
-def _iterate_cpus(host_node: HostCell, needed: int, threads: ThreadPolicy,
-                  is_required: bool) -> Iterator[frozenset[int]]:
-    """Yield CPUs to try for a guest NUMA node, those of fewest caches first.
+def _yield_cpus(host_node: HostCell, needed: int, threads: ThreadPolicy,
+                is_required: bool) -> Iterator[frozenset[int]]:
+    """Yield sets of CPUs to try for a guest NUMA node, fewest caches first.
 
     :param needed: number of dedicated CPUs of the guest NUMA node.
-    :param is_required: whether to yield only CPUs of as many caches as the
+    :param is_required: whether to yield only sets from as few caches as the
         guest node needs on an empty host node.
     """
     dedicated = frozenset().union(*host_node.cores)
     if not dedicated <= frozenset().union(*host_node.caches):
         yield dedicated
         return
-    caches = make_caches(host_node, threads)
-    most = _count_promised(caches, needed) if is_required else len(caches)
-    yield from _iterate_choices(caches, needed, most)
+    caches = list_l3_caches(host_node, threads)
+    most = _count_needed_caches(caches, needed) if is_required else len(caches)
+    yield from _yield_cache_choices(caches, needed, most)
 
 
-def make_caches(host_node: HostCell,
-                threads: ThreadPolicy) -> tuple[L3Cache, ...]:
+def list_l3_caches(host_node: HostCell,
+                   threads: ThreadPolicy) -> tuple[L3Cache, ...]:
     """Return the L3 caches of a host NUMA node, for guests of a thread policy.
 
     Caches without dedicated CPUs are left out.
@@ -134,7 +134,7 @@ def make_caches(host_node: HostCell,
 
 def _count_vcpus(core: frozenset[int], free: frozenset[int],
                  threads: ThreadPolicy) -> int:
-    """Return the number of vCPUs that the free CPUs of a core can have."""
+    """Return the number of vCPUs that can run on the free CPUs of a core."""
     if threads == 'isolate':
         return int(free == core)
     if threads == 'require' and len(free) < 2:
@@ -142,7 +142,7 @@ def _count_vcpus(core: frozenset[int], free: frozenset[int],
     return len(free)
 
 
-def _count_promised(caches: Iterable[L3Cache], needed: int) -> int:
+def _count_needed_caches(caches: Iterable[L3Cache], needed: int) -> int:
     """Return the fewest L3 caches that hold a guest node on an empty host.
 
     :param needed: number of dedicated CPUs of the guest NUMA node.
@@ -151,13 +151,13 @@ def _count_promised(caches: Iterable[L3Cache], needed: int) -> int:
     return parts.count_least_parts((one.total for one in caches), needed)
 
 
-def _iterate_choices(caches: Sequence[L3Cache], needed: int,
-                     most: int) -> Iterator[frozenset[int]]:
+def _yield_cache_choices(caches: Sequence[L3Cache], needed: int,
+                         most: int) -> Iterator[frozenset[int]]:
     """Yield the CPUs of one L3 cache, then of two, and so on.
 
-    Of equally many caches those come first that the guest node fills best, so
-    that empty caches are kept for others, then those with most room, then the
-    others, up to a limit.
+    Of sets with equally many caches, the set that the guest node fills best
+    comes first, to keep empty caches for other guests. The sets with the most
+    free vCPUs follow. The number of sets is limited.
 
     :param needed: number of dedicated CPUs of the guest NUMA node.
     :param most: maximum number of caches.
