@@ -12,29 +12,29 @@
 
 """Percent of a host NUMA node's bandwidth to promise as bursts (pure).
 
-A part of each node, the pool, is reserved for bursts. Guests are promised more
-than the pool in all, because they seldom use their bursts at the same time.
-How seldom is measured: in each period, the use of all guests is a share of
-what they are promised, from 0 to 1. Its distribution is modeled as a beta
-distribution with the measured mean and variance: that is exact for a single
-guest which is either idle or busy, close to normal for many guests, and never
-leaves 0 to 1. With more guests the variance falls, as far as they are
-independent of each other::
+A part of each node, the pool, is reserved for bursts. More bursts than the
+pool are promised to the guests together, because they rarely use them at the
+same time. In each period, the used fraction of all promised bursts is
+measured, from 0 to 1. Its distribution is modeled as a beta distribution with
+the measured mean and variance. This is exact for a single guest that is either
+idle or busy, close to normal for many guests, and limited to 0 to 1. The more
+guests there are, the smaller is the variance, as far as they are independent
+of each other::
 
-    variance of the sum's share = v * (correlation + (1 - correlation) / n)
+    variance of the used fraction = v * (correlation + (1 - correlation) / n)
 
-where v is the variance of one guest's share and n the effective number of
-guests (sum squared over sum of squares).
+where v is the variance of the used fraction of one guest and n the effective
+number of guests (square of the sum divided by the sum of the squares).
 
-A window shows few of the times at which many guests are busy together, and
-what it shows varies by chance: nodes that happen to look idle would be filled,
-and their guests stay. So the percent offered is the least that was allowed in
-any hour of the last window.
+A window contains few of the times at which many guests are busy together, and
+its measurements vary by chance. Nodes that look idle by chance would be filled
+with guests that stay. Therefore the offered percent is the lowest that was
+allowed in any hour of the last window.
 
-The percent allowed is the largest one with which the pool is too small in no
-more than the configured part of the periods. It limits what Placement gives to
-new guests. It does not change what the kernel guarantees to a guest, and does
-not follow the load from period to period.
+The allowed percent is the largest one with which the pool is too small in at
+most the configured fraction of the periods. It limits the bursts that
+Placement allocates to new guests. It does not change the guarantees of guests
+in the kernel, and does not follow the load from period to period.
 """
 
 import bisect

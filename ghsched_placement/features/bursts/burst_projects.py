@@ -10,30 +10,31 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Limit, by project, of the bursts that a host NUMA node promises (pure).
+"""Limit of the bursts that a host NUMA node promises, by project (pure).
 
 Guests of one project are often replicas of one service, which are busy at the
 same time. A node with guests of few projects has few independent loads: a day
-of measurements holds few samples of them, and one service that becomes busier
-fills the node for days. So no more is promised than fits when the project that
-adds most is busy all at once, and the others have their usual use::
+of measurements has few samples of them, and one service that becomes busier
+fills the node for days. Therefore the promised bursts are limited so that they
+fit while all guests of one project are busy, the one that adds most, and the
+other projects use as much as usual::
 
     worst = promised to the project that adds most
           + sum of the others' mean use * safety
           + standard deviation of that sum
 
-Of three equal projects two are assumed to be busy at once. Between two and
-three projects the second counts in part. With more it counts less again: a day
-then has more samples of projects that are busy together, and
-:func:`ghsched_placement.features.bursts.burst.compute_burst_limit` covers
-these.
+Of three equal projects, two are assumed to be busy at once. Between two and
+three projects, the second one counts in part. With more projects it counts
+less again: a day then has more samples of projects that are busy together,
+which :func:`ghsched_placement.features.bursts.burst.compute_burst_limit` takes
+into account.
 
-If the node has two equal projects or fewer, new guests are likely of one of
-them, and count in full::
+If the node has at most two equal projects, new guests are likely to belong to
+one of them, and count in full::
 
     promised <= pool + promised now - worst
 
-If it has three or more, new guests count like those that are there::
+If the node has three or more projects, new guests count like existing ones::
 
     promised <= pool * promised now / worst
 """
@@ -260,7 +261,7 @@ def _compute_worst_burst_use(uses: BurstUseByProject, safety: float) -> float:
     return min(uses.total_promised, total + math.sqrt(variance))
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> BurstUseByProject:
+def parse_project_uses(mapping: Mapping[str, Any]) -> BurstUseByProject:
     """Parse the use of bursts by project from a mapping; ignore unknown keys.
 
     A burst is bandwidth above a guest's guarantee.

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Measurements of the bursts of a host's NUMA nodes, as kept in a file (pure).
+"""Measured bursts of a host's NUMA nodes, as a record in a file (pure).
 
-The record is kept in a small JSON file, so that it survives restarts of
-nova-compute: without it no bursts could be oversubscribed until a whole window
+The record is stored in a small JSON file, so that it survives restarts of
+nova-compute. Otherwise bursts could not be overcommitted until a whole window
 has been measured again.
 """
 
@@ -149,10 +149,10 @@ def _parse_records(found: Mapping[str, Any]) -> dict[int, Record]:
 
 
 def read_shortage_probabilities(path: Path | None) -> dict[int, float]:
-    """Read how likely bursts are short, by host NUMA node with bursts.
+    """Read the probability that the pool is too small, by host NUMA node.
 
-    :param path: file of :data:`FORMAT`; None for none.
-    :returns: probabilities from 0 to 1; nodes without one are left out.
+    :param path: file of :data:`FORMAT`; None if there is none.
+    :returns: probabilities from 0 to 1; nodes without a known one are omitted.
     """
     return {node: record.chance for node, record in FORMAT.read(path).items()
             if record.chance is not None and record.promised}
@@ -161,7 +161,7 @@ def read_shortage_probabilities(path: Path | None) -> dict[int, float]:
 def _parse_uses(found: Mapping[str, Any]
                 ) -> dict[str, burst_projects.BurstUseByProject]:
     try:
-        return {node: burst_projects.from_mapping(one)
+        return {node: burst_projects.parse_project_uses(one)
                 for node, one in found['projects'].items()}
     except wire.MALFORMED:
         return {}

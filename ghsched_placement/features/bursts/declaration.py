@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Bursts of bandwidth: what they take of a host NUMA node (pure)."""
+"""Resource of bursts of memory bandwidth, for the feature list (pure)."""
 
 from collections.abc import Mapping
 
