@@ -10,18 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Choice of the host on which a guest leaves most room for the next guests
-(pure).
+"""Choice of the host that one more guest fragments least (pure).
 
 Fragmentation gradient descent, as in Weng et al., "Beware of Fragmentation",
-USENIX ATC 2023, for what a host NUMA node has: CPUs, memory, memory
-bandwidth, devices, and the control groups of the host. What is free on a host
-is fragmented for a kind of guest as far as it is on nodes that cannot back a
-node of such a guest; all of it is where the host cannot hold the guest. The
-mean over the kinds of guests that are expected is the fragmentation of the
-host, and a guest goes where that grows least.
+USENIX ATC 2023, for the resources of a host NUMA node (CPUs, memory, memory
+bandwidth and devices) and the control groups of the host. Free capacity of a
+host is fragmented for a kind of guest if it is on nodes that are too full for
+a node of such a guest; all free capacity is, if such a guest does not fit on
+the host. The fragmentation of the host is the mean over the expected kinds of
+guests. The host on which a guest increases it least is chosen.
 
-What is expected is what came before: :class:`Mix` learns it.
+The expected kinds of guests are those of recent requests, see :class:`Mix`.
 """
 
 from collections.abc import Iterable
@@ -38,7 +37,7 @@ import threading
 #: memory, percent of memory bandwidth, devices.
 Amounts = tuple[int, int, int, int, int]
 
-#: Number of requests that are remembered.
+#: Number of recent requests that :class:`Mix` counts.
 REMEMBERED = 512
 
 #: Number of the most frequent kinds of guests for which fragmentation is

@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""Host NUMA nodes that the claim of a guest will most likely take (pure).
+"""Host NUMA nodes that Nova will most likely choose for a guest (pure).
 
-Nova chooses the nodes on the host, in
+nova-compute chooses the nodes in
 ``nova.virt.hardware.numa_fit_instance_to_host``: it sorts the host's nodes and
-takes the first permutation that fits. To ask that function for each host would
-cost too much for a weigher, and it says the same as this one wherever the
-difference is of interest to it.
+takes the first permutation that fits. Calling that function for each host
+would be too slow for a weigher. This module returns the same nodes in all
+cases that matter to the weigher.
 """
 
 from collections.abc import Sequence
