@@ -56,7 +56,7 @@ class HistoryRecorder(compute_hooks.ComputePart):
     def make_diagnostics(self, guest: Any,
                          found: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a guest's bandwidth in the last hours."""
-        return usage_history.to_diagnostics(self.history, guest.uuid)
+        return usage_history.make_history_diagnostics(self.history, guest.uuid)
 
 
 def make_compute_part(services: compute_hooks.ComputeServices

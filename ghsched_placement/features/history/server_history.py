@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack ghsched server bandwidth show --history``."""
+"""Rows of ``openstack ghsched server bandwidth show --history``."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def list_history_rows(client: clients.Client, record: Mapping[str, Any]
     :raises CommandRefused: if the server's host does not report the used
         bandwidth.
     """
-    history = usage_history.from_diagnostics(
+    history = usage_history.parse_history_diagnostics(
         client.get_diagnostics(record['id']))
     if history is None:
         raise base.CommandRefused(

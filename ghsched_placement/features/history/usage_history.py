@@ -297,7 +297,7 @@ FILE_FORMAT = wire.FileFormat(
     LONGEST)
 
 
-def from_file(path: Path) -> History:
+def read_history(path: Path) -> History:
     """Read a host's history of bandwidth by server from a JSON file.
 
     The result is empty if the content is malformed.
@@ -329,7 +329,7 @@ def _parse_minutes(packed: Sequence[Any]) -> tuple[Minute, ...]:
 # -- diagnostics of a server --------------------------------------------------
 
 
-def to_diagnostics(history: History, server: str) -> dict[str, str]:
+def make_history_diagnostics(history: History, server: str) -> dict[str, str]:
     """Return a server's bandwidth in the last hours for its Nova diagnostics.
 
     The result is empty if nothing was measured.
@@ -347,7 +347,8 @@ def to_diagnostics(history: History, server: str) -> dict[str, str]:
                   if key.node in history.capacity}))}
 
 
-def from_diagnostics(diagnostics: Mapping[str, Any]) -> History | None:
+def parse_history_diagnostics(
+        diagnostics: Mapping[str, Any]) -> History | None:
     """Parse a server's bandwidth in the last hours from its Nova diagnostics.
 
     :returns: None if the host does not report it.

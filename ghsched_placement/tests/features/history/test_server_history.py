@@ -48,7 +48,8 @@ class HistoryTest(base.TestCase):
               ('2026-11-01T00:00Z', 1, 2000.0, None, 60.0),
               ('2026-11-01T00:01Z', 0, 1000.0, 10.0, 30.0),
               ('2026-11-01T00:01Z', 1, 2000.0, None, 30.0)]),
-            _plain(self.show(usage_history.to_diagnostics(history, 'u1'))))
+            _plain(self.show(usage_history.make_history_diagnostics(
+                history, 'u1'))))
 
     def test_server_without_a_history_is_refused_with_the_reason(self):
         for diagnostics in ({}, {usage_history.KEY: 'x'}):

@@ -196,23 +196,24 @@ class FormatTest(base.TestCase):
             record([(60, 0, {KEYS[0]: 5})])[0])
         self.path.write_text(text)
         self.assertEqual({KEYS[0]},
-                         set(usage_history.from_file(self.path).minutes))
+                         set(usage_history.read_history(self.path).minutes))
         link = self.path.with_name('link')
         link.symlink_to(self.path)
         long = self.path.with_name('long')
         long.write_text(text + ' ' * usage_history.LONGEST)
         for path in (link, long, Path('/dev/null'), Path('/none')):
-            self.assertRaises(OSError, usage_history.from_file, path)
+            self.assertRaises(OSError, usage_history.read_history, path)
 
     def test_diagnostics_have_the_last_hours_of_one_server(self):
         history, _now = record([(60, 0, {KEYS[0]: 7, KEYS[2]: 9})] * 200)
         history = History(history.minutes, {'b': 'db'}, {0: 100.0, 1: 50.0})
-        found = usage_history.from_diagnostics(
-            usage_history.to_diagnostics(history, 'a'))
+        found = usage_history.parse_history_diagnostics(
+            usage_history.make_history_diagnostics(history, 'a'))
         self.assertEqual(
             {KEYS[0]: history.minutes[KEYS[0]][
                 -usage_history.MINUTES_REPORTED:]}, found.minutes)
         self.assertEqual(({}, {0: 100.0}), (found.names, found.capacity))
-        self.assertEqual({}, usage_history.to_diagnostics(history, 'c'))
-        self.assertIsNone(usage_history.from_diagnostics({}))
+        self.assertEqual(
+            {}, usage_history.make_history_diagnostics(history, 'c'))
+        self.assertIsNone(usage_history.parse_history_diagnostics({}))
         self.assertEqual(Minute, type(found.minutes[KEYS[0]][0]))

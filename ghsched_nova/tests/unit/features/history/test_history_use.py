@@ -73,8 +73,8 @@ class HistoryUseTest(base.TestCase):
         for now in (1200.0, 1260.0):
             self.reports.report(now, snapshot(guest(9.0),
                                               guest(7.0, uuid='x')))
-        found = usage_history.from_diagnostics(self.use.make_diagnostics(
-            types.SimpleNamespace(uuid='u'), {}))
+        found = usage_history.parse_history_diagnostics(
+            self.use.make_diagnostics(types.SimpleNamespace(uuid='u'), {}))
         self.assertEqual({UsageKey('u', 0): (Minute(20, 60.0, 9.0),)},
                          found.minutes)
 
