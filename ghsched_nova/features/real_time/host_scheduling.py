@@ -173,7 +173,7 @@ class ThreadScheduler(compute_hooks.ComputePart):
             vCPUs on this host.
         """
         specs = {'hw:emulator_threads_policy': emulator_policy or ''}
-        if not has_shared_cpus and classes.warn_of_shared_emulator(
+        if not has_shared_cpus and classes.get_shared_emulator_warning(
                 policy.get_part(classes.ThreadPolicy), specs):
             raise PolicyError(
                 keys.VCPU_SCHEDULER.extra_spec,

@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""Scheduling classes of a guest's threads: from extra specs to a record.
+"""Scheduling classes of a guest's threads, from extra specs (pure).
 
-The class is that of the host's kernel (sched(7)) for the threads of QEMU:
-its vCPUs, its main thread (libvirt's emulator thread) and its I/O threads.
-Everything here is pure.
+They are scheduling classes of the host's kernel (sched(7)) for the threads of
+QEMU: vCPUs, the main thread (libvirt's emulator thread) and I/O threads.
 """
 
 from collections.abc import Iterator
@@ -136,10 +135,9 @@ class ThreadPolicy(PolicyPart):
 
     @property
     def scheduler_classes(self) -> tuple[Scheduling, ...]:
-        """Kernel scheduling class and priority of the guest's threads.
+        """Scheduling of the guest's vCPUs, emulator threads and I/O threads.
 
-        There is one entry each for vCPUs, emulator threads and I/O threads, if
-        the flavor sets one for this kind of thread.
+        Kinds of threads for which the flavor sets no scheduling are left out.
         """
         return tuple(kind for kind in (self.vcpus, self.emulator,
                                        self.iothreads) if kind is not None)
@@ -176,7 +174,7 @@ class ThreadPolicy(PolicyPart):
         return self.permille_by_node
 
     def describe_for_guest(self) -> dict[str, object]:
-        """Return what the guest can read of its threads, as JSON values.
+        """Return scheduling values that the guest can read, as JSON values.
 
         ``scheduler`` has the scheduling class and priority of the guest's
         threads.
@@ -187,7 +185,7 @@ class ThreadPolicy(PolicyPart):
     def find_flavor_warnings(self, extra_specs: Mapping[str, str]
                              ) -> Iterator[str]:
         """Yield a warning if only some hosts can run the guest's emulator."""
-        text = warn_of_shared_emulator(self, extra_specs)
+        text = get_shared_emulator_warning(self, extra_specs)
         if text:
             yield text
 
@@ -454,8 +452,8 @@ def _check_realtime_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
                  f'with {keys.VCPU_SCHEDULER_MASK.extra_spec}')
 
 
-def warn_of_shared_emulator(policy: ThreadPolicy,
-                            extra_specs: Mapping[str, str]) -> str:
+def get_shared_emulator_warning(policy: ThreadPolicy,
+                                extra_specs: Mapping[str, str]) -> str:
     """Return a warning if only some hosts can run the guest's emulator.
 
     :returns: empty if there is nothing to warn of.

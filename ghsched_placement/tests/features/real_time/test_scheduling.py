@@ -88,7 +88,7 @@ class ParseTest(base.TestCase):
 
     def test_shared_emulator_needs_shared_cpus_of_the_host(self):
         def warning(specs, **ours):
-            return scheduling.warn_of_shared_emulator(
+            return scheduling.get_shared_emulator_warning(
                 parsed(specs, **ours), specs)
 
         self.assertIn('[compute]cpu_shared_set',
