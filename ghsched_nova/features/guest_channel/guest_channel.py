@@ -175,7 +175,8 @@ class GuestChannels(compute_hooks.ComputePart):
                          found: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the pressure that a guest has reported."""
         found_pressure = self._find_pressure(guest.uuid)
-        return (pressure.to_diagnostics(found_pressure) if found_pressure
+        return (pressure.make_pressure_diagnostics(found_pressure)
+                if found_pressure
                 else {})
 
     def _find_pressure(self, uuid: str) -> pressure.Pressure | None:

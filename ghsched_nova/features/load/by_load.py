@@ -29,7 +29,7 @@ def get_fresh_load(state: Any) -> load.HostLoad | None:
     Returns None if the host has reported no load, or if its report is older
     than the option ``[ghsched]load_max_age`` allows.
     """
-    found = load.from_stats(getattr(state, 'stats', None) or {})
+    found = load.parse_load_stats(getattr(state, 'stats', None) or {})
     # The clocks of two hosts differ, in both directions.
     if found is None or (abs(time.time() - found.time)
                          > shared.config().ghsched.load_max_age):

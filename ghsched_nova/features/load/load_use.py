@@ -82,13 +82,14 @@ class LoadReporter(compute_hooks.ComputePart):
         save them to the database. If the load cannot be measured, the last
         reported record is returned as well, if there is one.
         """
-        return {} if self._reported is None else load.to_stats(self._reported)
+        return {} if self._reported is None else load.make_load_stats(
+            self._reported)
 
     def make_diagnostics(self, guest: Any,
                          found: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the load of the host's NUMA nodes and of a guest."""
         measured = self.load
-        return {} if measured is None else load.to_guest_diagnostics(
+        return {} if measured is None else load.make_guest_load_diagnostics(
             measured, guest.uuid)
 
     def _measure_load(self, running: Iterable[desired.Running],

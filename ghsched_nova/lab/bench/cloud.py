@@ -179,7 +179,7 @@ class Cloud:
         """
         try:
             reader = nova_reader.NovaReader(self._connection)
-            return load.from_stats(reader.get_diagnostics(guest.uuid))
+            return load.parse_load_stats(reader.get_diagnostics(guest.uuid))
         except (exceptions.SDKException, osc_exceptions.CommandError):
             return None
 

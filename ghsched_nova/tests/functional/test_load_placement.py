@@ -59,7 +59,7 @@ class LoadTestCase(nova_base.GhschedTestCase):
     def measured(self, name):
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
             nova_context.get_admin_context(), name)
-        return load.from_stats(node.stats)
+        return load.parse_load_stats(node.stats)
 
 
 class LoadPlacementTest(LoadTestCase):

@@ -13,11 +13,11 @@
 
 """Decide which NUMA nodes of a host are bottlenecks (pure).
 
-A node becomes a bottleneck for a resource when its load, or its waiting time,
-reaches a threshold, and stops being one when the figure has fallen well below
-the threshold. This hysteresis keeps guests from being moved to and fro. An
-unknown figure changes nothing; on a node without guests nobody waits for a
-CPU.
+A node becomes a bottleneck for a resource when its load or waiting time
+reaches a threshold, and stops being one when this value has fallen well below
+the threshold. This hysteresis prevents guests from being moved back and forth.
+An unknown value changes nothing. On a node without guests, the waiting time
+for CPUs is 0.
 """
 
 from collections.abc import Iterable

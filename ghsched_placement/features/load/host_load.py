@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Column with the load of a host, of ``openstack ghsched host show``."""
+"""Column of ``openstack ghsched host show`` with the load of a host."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,11 +20,11 @@ from ghsched_placement.osc import columns
 
 
 def make_load_cell(reported: Mapping[str, Any]) -> 'LoadsCell':
-    """Return the cell with the load that a host has measured.
+    """Return a table cell with the measured load of a host.
 
-    :param reported: fields that the host reports of itself.
+    :param reported: host stats that nova-compute reports.
     """
-    measured = load.from_stats(reported)
+    measured = load.parse_load_stats(reported)
     return LoadsCell([{name: value for name, value in vars(node).items()
                        if value is not None}
                       for node in (measured.nodes if measured else ())])

@@ -11,16 +11,16 @@
 # under the License.
 
 
-"""Load and waiting of the NUMA nodes of a host, as one record (pure).
+"""Load and waiting time of the NUMA nodes of a host, as one record (pure).
 
-Load is the part of a period in which a resource was busy, waiting the part in
-which somebody wanted it and did not get it; both are shares, 1 is all of the
-period. Loads of what cannot be asked for beyond its capacity end at 1, others
-may be above. What is not known is None, and None is never 0.
+The load of a resource is the fraction of a period in which it was busy; the
+waiting time is the fraction in which someone waited for it. The load of a
+resource that can be overcommitted may exceed 1. An unknown value is None,
+never 0.
 
-Nova keeps a text for each key in the stats of a compute node, 64 KiB for all
-of them, so only the host's nodes go there. What is of a guest goes with the
-diagnostics of that guest.
+Nova stores the stats of a compute node as text of at most 64 KiB in all.
+Therefore only the loads of host NUMA nodes are stored there. The load of a
+guest is part of the diagnostics of this guest.
 """
 
 from collections.abc import Callable
@@ -162,28 +162,28 @@ class HostLoad:
         return {node.node: node for node in self.nodes}
 
 
-def to_stats(load: HostLoad) -> dict[str, str]:
-    """Convert a host's load record to Nova's host stats, without its guests.
+def make_load_stats(load: HostLoad) -> dict[str, str]:
+    """Return a host's load record as host stats of Nova, without its guests.
 
     The record has the load of the CPUs, memory and other resources of each
     NUMA node. nova-compute reports host stats to nova-scheduler.
     """
-    return {KEY: to_json(dataclasses.replace(load, guests=()))}
+    return {KEY: render_load_json(dataclasses.replace(load, guests=()))}
 
 
-def to_guest_diagnostics(load: HostLoad, guest: str) -> dict[str, str]:
-    """Convert a host's load record to a field of one guest's diagnostics.
+def make_guest_load_diagnostics(load: HostLoad, guest: str) -> dict[str, str]:
+    """Return a host's load record as a field of one guest's diagnostics.
 
     The record has the load of each NUMA node and of each guest. The loads of
     other guests are left out.
 
     :param guest: UUID of the guest.
     """
-    return {KEY: to_json(dataclasses.replace(load, guests=tuple(
+    return {KEY: render_load_json(dataclasses.replace(load, guests=tuple(
         one for one in load.guests if one.guest == guest)))}
 
 
-def from_stats(stats: Mapping[str, Any]) -> HostLoad | None:
+def parse_load_stats(stats: Mapping[str, Any]) -> HostLoad | None:
     """Parse a host's load record from its stats or from a guest's diagnostics.
 
     :returns: None if the record is missing or malformed.
@@ -191,7 +191,7 @@ def from_stats(stats: Mapping[str, Any]) -> HostLoad | None:
     return FORMAT.parse(stats)
 
 
-def to_json(load: HostLoad) -> str:
+def render_load_json(load: HostLoad) -> str:
     """Return a host's load record as JSON, without unknown values.
 
     The record has the load of the CPUs, memory and other resources of each
@@ -205,7 +205,7 @@ def to_json(load: HostLoad) -> str:
         separators=(',', ':'))
 
 
-def from_json(text: Any) -> HostLoad | None:
+def parse_load_json(text: Any) -> HostLoad | None:
     """Parse a host's load record from JSON.
 
     Unknown fields and malformed nodes are ignored; a malformed value of a node

@@ -13,9 +13,9 @@
 
 """Choice of the host NUMA nodes for a guest by measured load (pure).
 
-The best is the one that is farthest from being a bottleneck. Nodes that are
-nearly alike take turns. It is a preference among nodes that have what the
-guest asks for, and nothing else.
+The best node is farthest from being a bottleneck. Nodes with nearly equal load
+are used in turn. The choice is only a preference among nodes with enough free
+resources for the guest.
 """
 
 from collections.abc import Mapping

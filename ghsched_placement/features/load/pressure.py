@@ -12,10 +12,11 @@
 
 """Pressure that guests report of themselves (pure).
 
-A guest with ``ghsched:guest_channel=write`` reports it, and may lie. What it
-reports is typed and bounded. It explains why the guest itself is slow, and
-puts it before other guests where a move is due anyway; it is never evidence
-against another guest, and makes no NUMA node a bottleneck.
+A guest with ``ghsched:guest_channel=write`` reports its pressure, and may lie.
+The reported values are typed and bounded. They explain why the guest itself is
+slow, and give it priority over other guests if a guest must be moved anyway.
+They are never evidence against another guest, and make no NUMA node a
+bottleneck.
 """
 
 from collections.abc import Mapping
@@ -83,8 +84,8 @@ def parse_pressure(found: object) -> Pressure:
 FORMAT = wire.Format(KEY, VERSION, parse_pressure)
 
 
-def to_diagnostics(pressure: Pressure) -> dict[str, str]:
-    """Convert the pressure of a guest to a field of its diagnostics."""
+def make_pressure_diagnostics(pressure: Pressure) -> dict[str, str]:
+    """Return the pressure of a guest as a field of its diagnostics."""
     return {KEY: json.dumps({'version': VERSION, **vars(pressure)},
                             separators=(',', ':'))}
 
@@ -115,7 +116,7 @@ def read_pressures(path: Path | None, now: float
                    ) -> dict[str, ReportedPressure]:
     """Read the pressure of a host's guests from the file of nova-compute.
 
-    :param path: None without a file.
+    :param path: path of the file; None if there is none.
     :param now: current time in seconds since 1970.
     :returns: empty if the file is missing, malformed or old.
     """

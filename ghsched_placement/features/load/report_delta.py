@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Choice between repeating a host's last report and a new one (pure).
+"""Choice between the last load report of a host and a new one (pure).
 
-Nova's database and every nova-scheduler process each report that differs from
-the one before. So a host repeats its last report while its loads have changed
-by less than a threshold, and renews it after some time. nova-compute does not
+Each changed report must be written to Nova's database and processed by every
+nova-scheduler. Therefore a host repeats its last report until a load has
+changed by more than a threshold, or the report is old. nova-compute does not
 write a repeated report again.
 """
 
@@ -39,10 +39,10 @@ def choose_load_report(last: HostLoad | None, measured: HostLoad,
     """Return the load record to report: the newest one, or the last one again.
 
     The last record is reported again if no load has changed by more than a
-    threshold and the record is younger than half of its maximum age. So it
-    never gets too old for nova-scheduler because it was repeated: if reports
-    come at intervals shorter than half of the maximum age, it is replaced in
-    time, and if they come at longer intervals, no record is repeated.
+    threshold and the record is younger than half of its maximum age. So a
+    repeated record never gets too old for nova-scheduler: if reports come at
+    intervals shorter than half of the maximum age, it is replaced in time; if
+    they come at longer intervals, no record is repeated.
 
     :param last: record that the host reported last.
     :param measured: newest measurement; the loads of guests are not compared.

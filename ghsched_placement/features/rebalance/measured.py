@@ -112,7 +112,7 @@ def collect_host_loads(
     """
     found: dict[str, load.HostLoad] = {}
     for server in servers:
-        one = load.from_stats(diagnostics_by_server[server.uuid])
+        one = load.parse_load_stats(diagnostics_by_server[server.uuid])
         if one and (server.host not in found
                     or one.time > found[server.host].time):
             found[server.host] = one
@@ -135,7 +135,7 @@ def make_rebalance_guest(
     :param with_vfs: whether guests with VFs can be migrated to another host.
     :returns: None if the server has no NUMA nodes, or its load is unknown.
     """
-    record = load.from_stats(server_diagnostics)
+    record = load.parse_load_stats(server_diagnostics)
     mine = {one.node: one for one in (record.guests if record else ())
             if one.guest == server.uuid}
     if not server.nodes or mine.keys() != set(range(len(server.nodes))):

@@ -54,36 +54,37 @@ class RecordTest(base.TestCase):
 
     @given(LOADS)
     def test_it_is_read_as_it_was_written(self, written):
-        self.assertEqual(written, load.from_json(load.to_json(written)))
+        self.assertEqual(written, load.parse_load_json(
+            load.render_load_json(written)))
 
     @given(LOADS)
     def test_stats_have_the_hosts_nodes_alone(self, written):
         self.assertEqual(dataclasses.replace(written, guests=()),
-                         load.from_stats(load.to_stats(written)))
+                         load.parse_load_stats(load.make_load_stats(written)))
 
     @given(LOADS)
     def test_fields_of_a_newer_release_are_dropped(self, written):
-        document = json.loads(load.to_json(written))
+        document = json.loads(load.render_load_json(written))
         document['more'] = 1
         for node in (*document['nodes'], *document['guests']):
             node['newer'] = [1]
-        self.assertEqual(written, load.from_json(json.dumps(document)))
+        self.assertEqual(written, load.parse_load_json(json.dumps(document)))
 
     @given(LOADS)
     def test_another_version_is_not_read(self, written):
-        document = json.loads(load.to_json(written))
+        document = json.loads(load.render_load_json(written))
         document['version'] = load.VERSION + 1
-        self.assertIsNone(load.from_json(json.dumps(document)))
+        self.assertIsNone(load.parse_load_json(json.dumps(document)))
 
     @given(JSON)
     def test_nonsense_is_no_record_or_one_without_figures(self, document):
-        found = load.from_json(json.dumps(document))
+        found = load.parse_load_json(json.dumps(document))
         if found is not None:
-            load.to_json(found)
+            load.render_load_json(found)
 
     @given(JSON, JSON)
     def test_a_value_without_sense_is_not_known(self, node, value):
-        found = load.from_json(json.dumps(
+        found = load.parse_load_json(json.dumps(
             {'version': 1, 'time': 1, 'period': 1,
              'nodes': [node, {'node': 3, 'cpu_load': 0.5,
                               'cpu_wait': value}]}))
@@ -91,12 +92,12 @@ class RecordTest(base.TestCase):
 
     @given(st.text())
     def test_no_text_is_an_error(self, text):
-        load.from_stats({load.KEY: text})
+        load.parse_load_stats({load.KEY: text})
 
     def test_unknown_is_left_out_and_not_zero(self):
         node = load.HostNodeLoad(0, cpu_load=0.0)
-        text = load.to_json(load.HostLoad(1.0, 60.0, (node,)))
+        text = load.render_load_json(load.HostLoad(1.0, 60.0, (node,)))
         self.assertIn('"cpu_load":0.0', text)
         self.assertNotIn('cpu_wait', text)
-        self.assertEqual({'cpu_load': 0.0},
-                         load.from_json(text).nodes[0].get_loads_by_resource())
+        node, = load.parse_load_json(text).nodes
+        self.assertEqual({'cpu_load': 0.0}, node.get_loads_by_resource())

@@ -30,7 +30,7 @@ class PressureTest(base.TestCase):
     @given(_PRESSURE)
     def test_pressure_in_the_diagnostics_is_read_again(self, found):
         self.assertEqual(found, pressure.FORMAT.parse(
-            pressure.to_diagnostics(found)))
+            pressure.make_pressure_diagnostics(found)))
 
     @given(st.dictionaries(st.uuids().map(str), st.builds(
         pressure.ReportedPressure, _PRESSURE, st.just('p'), st.just('f'))))

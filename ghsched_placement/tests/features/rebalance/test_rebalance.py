@@ -57,18 +57,18 @@ def said(uuid='u', time=10.0, node=0, talks=None, **figures):
         (load.GuestNodeLoad(uuid, 0, node, **{
             'vcpus': 4, 'memory': 2048, 'cpu_load': 0.9, 'cpu_wait': 0.1,
             **figures}),))
-    found = load.to_guest_diagnostics(record, uuid)
+    found = load.make_guest_load_diagnostics(record, uuid)
     return found if talks is None else found | {traffic.KEY: talks}
 
 
 def _said_of_two_nodes():
     """The diagnostics of a guest on both nodes of its host."""
-    record = load.from_stats(said(bandwidth=1e9))
+    record = load.parse_load_stats(said(bandwidth=1e9))
     second = dataclasses.replace(record.guests[0], node=1, host_node=1,
                                  cpu_load=0.5, cpu_wait=0.0, memory=4096)
     nodes = tuple(dataclasses.replace(node, cpu_load=0.9)
                   for node in record.nodes)
-    return load.to_guest_diagnostics(dataclasses.replace(
+    return load.make_guest_load_diagnostics(dataclasses.replace(
         record, nodes=nodes, guests=(*record.guests, second)), 'u')
 
 
@@ -84,7 +84,7 @@ class GuestTest(base.TestCase):
     def test_steal_that_a_guest_reports_is_known_within_its_limits(self):
         for steal, expected in ((7.5, 7.5), (100.5, 0.0)):
             found = measured.make_rebalance_guest(server(), {
-                **said(), **pressure.to_diagnostics(
+                **said(), **pressure.make_pressure_diagnostics(
                     pressure.Pressure(steal=steal))})
             self.assertEqual(expected, found.steal)
 

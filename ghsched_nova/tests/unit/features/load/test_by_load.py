@@ -39,7 +39,7 @@ def host(number, *shares, pinned=0):
                     pinned=pinned if node == last else 0,
                     physnets={names.make_node_physnet(node)})
         for node in range(len(shares))], name=f'host_{number}')
-    state.stats = load.to_stats(load.HostLoad(states.NOW, 60.0, tuple(
+    state.stats = load.make_load_stats(load.HostLoad(states.NOW, 60.0, tuple(
         load.HostNodeLoad(node, cpus=4, vcpus=0, cpu_load=share)
         for node, share in enumerate(shares))))
     state.allocation_candidates = [{'allocations': {}, 'mappings': {}}]
@@ -91,9 +91,9 @@ class SteeredTest(base.TestCase):
 
     def test_only_hosts_whose_limits_are_read_have_their_load_read(self):
         reports = []
-        read = load.from_stats
+        read = load.parse_load_stats
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_placement.features.load.load.from_stats',
+            'ghsched_placement.features.load.load.parse_load_stats',
             lambda stats: reports.append(stats) or read(stats)))
         passed = self.passed([host(number, .9, .1) for number in range(20)],
                              request())

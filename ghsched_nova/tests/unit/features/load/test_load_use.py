@@ -64,7 +64,8 @@ class LoadUseTest(base.TestCase):
         found = self.report({'stats': {'x': 'y'}})
         self.assertEqual({'x', load.KEY}, set(found['stats']))
         self.assertEqual(
-            [0], list(load.from_stats(found['stats']).get_nodes_by_number()))
+            [0], list(load.parse_load_stats(
+                found['stats']).get_nodes_by_number()))
 
     def test_load_that_changes_little_is_reported_once(self):
         texts = []
@@ -76,7 +77,7 @@ class LoadUseTest(base.TestCase):
             found = self.report({'stats': {}})
             texts.append(found['stats'][load.KEY])
         self.assertEqual([.2, .2, .26, .26], [
-            load.from_json(text).nodes[0].cpu_load for text in texts])
+            load.parse_load_json(text).nodes[0].cpu_load for text in texts])
         self.assertEqual(2, len(set(texts)))
         self.assertEqual(.23, self.use.load.nodes[0].cpu_load)
 
@@ -84,7 +85,7 @@ class LoadUseTest(base.TestCase):
         guest = desired.Running(model.Domain('a', 1, 'guest'), XML)
         self.report(running=[guest])
         found = self.report(running=[guest])
-        self.assertEqual((), load.from_stats(found['stats']).guests)
+        self.assertEqual((), load.parse_load_stats(found['stats']).guests)
         self.assertEqual(['a'], [one.guest for one in self.use.load.guests])
 
     def test_a_guest_without_sense_is_left_out(self):

@@ -71,7 +71,7 @@ class Host:
         # Nova compares with what it wrote last.
         self.written += found != self.record
         self.record, self.measured = found, (self.busy, self.queue)
-        self.rival = load.to_stats(self.use.load)
+        self.rival = load.make_load_stats(self.use.load)
 
     def step(self, seconds, event, change, queue=0.):
         self.now += seconds
