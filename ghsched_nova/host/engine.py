@@ -205,7 +205,8 @@ class HostEngine(host_facts.HostFacts):
         host, guests, problems = self._make_desired_groups(running)
         return model.Wanted(
             tuple(guests), tuple(domain.domain for domain in running),
-            frozenset(filter(naming.is_guest_group, old_groups)),
+            frozenset(name for name in old_groups
+                      if naming.parse_group_name(name).is_managed),
             all_threads=self.all_threads,
             devices=bool(self.section.control_devices),
             cache=self._get_cache(host, guests),
@@ -302,10 +303,11 @@ class HostEngine(host_facts.HostFacts):
         """Remove or update a stopped guest's control group; never raises."""
         groups = self.list_resctrl_groups()
         own = [name for name in groups
-               if naming.parse_own_group_uuid(name) == uuid]
+               if naming.parse_group_name(name).uuid == uuid]
         monitor = naming.render_monitor_path(uuid)
         if (self._partitioned or monitor in own
-                or any(map(naming.is_shared_group, groups))):
+                or any(naming.parse_group_name(name).is_shared
+                       for name in groups)):
             try:
                 self.reconcile_groups()
             except Exception as error:

@@ -190,10 +190,10 @@ def list_leftover_groups(groups: Iterable[str],
         numbers.add(domain.id)
     found = []
     for name in groups:
-        owner, machine = (naming.parse_own_group_uuid(name),
-                          naming.parse_machine_name(name))
-        if (owner is not None and owner not in uuids) or (
-                machine is not None and machine[0] not in numbers):
+        group = naming.parse_group_name(name)
+        if (group.uuid is not None and group.uuid not in uuids) or (
+                group.machine is not None
+                and group.machine[0] not in numbers):
             found.append(name)
     return tuple(sorted(found))
 
@@ -243,8 +243,8 @@ def make_bandwidth_report(
     :param schemata_match: by host NUMA node, whether the guest's schemata are
         those of its policy.
     """
-    shared = next((group.name for group in usage.control_groups
-                   if naming.is_shared_group(group.name)), '')
+    shared = next((group.path for group in usage.control_groups
+                   if group.name.is_shared), '')
     return diagnostics.GuestReport(
         tuple(
             node for row in usage.nodes

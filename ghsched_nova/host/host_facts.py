@@ -103,7 +103,7 @@ class HostFacts:
             if name not in naming.NOT_GROUPS) | frozenset(
                 naming.MONITORS + name for name
                 in group_ids.list_directories(self.root / naming.MONITORS)
-                if naming.parse_own_group_uuid(name))
+                if naming.parse_group_name(name).uuid)
 
     def read_distances(self) -> dict[int, dict[int, int]]:
         """Return the distances by which devices appear on the nearest node.

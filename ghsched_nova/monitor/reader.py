@@ -159,16 +159,16 @@ class Reader:
         groups = []
         readings: dict[Key, rates.Reading] = {}
         for group, path in _list_resctrl_groups(str(self._resctrl)):
-            found = {(group.name, group.number, place.domain):
+            found = {(group.path, group.number, place.domain):
                      _reading(f'{path}/{place.path}', self._clock)
                      for place in files}
-            if group.name and found and all(
+            if group.path and found and all(
                     reading.state is rates.RateState.MISSING
                     for reading in found.values()):
                 continue        # the group was removed
             groups.append(group)
             readings |= found
-            occupancy |= {(group.name, group.number, cache):
+            occupancy |= {(group.path, group.number, cache):
                           _reading(f'{path}/{cache.path}', self._clock)
                           for cache in caches}
         if host.idle_unavailable:
@@ -209,9 +209,9 @@ class Reader:
         found = {}
         for group in groups:
             for package in packages:
-                joules = _joules(self._resctrl / group.name / package.path)
+                joules = _joules(self._resctrl / group.path / package.path)
                 if joules is not None:
-                    found[group.name, group.number, package.domain] = joules
+                    found[group.path, group.number, package.domain] = joules
         return found
 
     def measure_group_bandwidth(self) -> view.Usage:
@@ -233,7 +233,7 @@ class Reader:
             tuple(
                 view.GroupUsage(
                     group, _sum_bandwidth_by_nodes(group, now.files, figures),
-                    cached.get((group.name, group.number), {}))
+                    cached.get((group.path, group.number), {}))
                 for group in now.groups),
         )
 
@@ -274,7 +274,7 @@ def _sum_bandwidth_by_nodes(
     """
     found: dict[topology.Nodes, list[rates.Figure]] = {}
     for place in files:
-        figure = figures.get((group.name, group.number, place.domain))
+        figure = figures.get((group.path, group.number, place.domain))
         found.setdefault(place.nodes, []).append(figure or rates.NOTHING)
     return {
         nodes: rates.sum_bandwidths(parts) for nodes, parts in found.items()}
@@ -291,13 +291,14 @@ def _list_resctrl_groups(resctrl_path: str
     :returns: each group with the path of its directory.
     """
     found = _with_monitors(
-        view.MonitoredGroup('', 0, True, '', _lines(resctrl_path)),
+        view.MonitoredGroup(naming.GroupName(), 0, _lines(resctrl_path)),
         resctrl_path)
     for name, number in _directories(resctrl_path):
         if name not in naming.NOT_GROUPS:
             path = f'{resctrl_path}/{name}'
             found += _with_monitors(
-                view.MonitoredGroup(name, number, True, '', _lines(path)),
+                view.MonitoredGroup(naming.GroupName(name), number,
+                                    _lines(path)),
                 path)
     return found
 
@@ -305,11 +306,10 @@ def _list_resctrl_groups(resctrl_path: str
 def _with_monitors(group: view.MonitoredGroup,
                    path: str) -> list[tuple[view.MonitoredGroup, str]]:
     found = [(group, path)]
-    for name, number in _directories(f'{path}/mon_groups'):
-        below = f'mon_groups/{name}'
-        full = f'{group.name}/{below}' if group.name else below
-        found.append((view.MonitoredGroup(full, number, False, group.name),
-                      f'{path}/{below}'))
+    for name, number in _directories(f'{path}/{naming.MONITORS}'):
+        found.append((view.MonitoredGroup(
+            naming.GroupName(group.path, name), number),
+            f'{path}/{naming.MONITORS}{name}'))
     return found
 
 

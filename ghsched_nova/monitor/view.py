@@ -36,7 +36,6 @@ from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
-from ghsched_placement.base import cpulist
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor.vcpu_classes import VcpuClass
 
@@ -45,24 +44,24 @@ from ghsched_placement.flavor.vcpu_classes import VcpuClass
 class MonitoredGroup:
     """Resctrl group.
 
-    :param name: path below the root; empty for the root group.
     :param number: inode number, which distinguishes the group from an earlier
         one of the same name.
-    :param control: True for a control group, False for a monitoring group.
-    :param parent: control group of a monitoring group.
     :param lines: schemata of a control group; None if they cannot be read.
     """
 
-    name: str
+    name: naming.GroupName
     number: int
-    control: bool
-    parent: str
     lines: schemata.Schemata | None = None
 
     @property
-    def directory_name(self) -> str:
-        """Name of the group's own directory, without parent directories."""
-        return self.name.rpartition('/')[2]
+    def path(self) -> str:
+        """Path below the mount point; empty for the root group."""
+        return self.name.path
+
+    @property
+    def is_control(self) -> bool:
+        """Whether this is a control group, not a monitoring group."""
+        return not self.name.monitor
 
 
 @dataclass(frozen=True)
@@ -252,16 +251,15 @@ class GuestIndex:
 
         :returns: None if the group is not a guest's.
         """
-        uuid = naming.parse_guest_uuid(group.directory_name)
-        if uuid is not None:
-            return self.by_uuid.get(uuid) or MonitoredGuest(uuid, uuid)
-        machine = naming.parse_machine_name(group.directory_name)
-        if machine is None:
+        name = group.name
+        if name.uuid is not None:
+            return (self.by_uuid.get(name.uuid)
+                    or MonitoredGuest(name.uuid, name.uuid))
+        if name.machine is None:
             return None
-        number, part = machine
+        number, part = name.machine
         guest = self.by_domain.get(number)
-        if guest is not None and naming.is_derived_from_domain_name(
-                part, guest.name):
+        if guest is not None and name.is_of_domain(number, guest.name):
             return guest
         return MonitoredGuest(part or f'domain {number}', domain_id=number)
 
@@ -297,17 +295,17 @@ def make_bandwidth_snapshot(usage: Usage, guests: Sequence[MonitoredGuest]
         guest: [] for guest in guests}
     others = []
     for one in usage.groups:
-        guest = find.find_guest_of_group(one.group) if one.group.name else None
+        guest = find.find_guest_of_group(one.group) if one.group.path else None
         if guest is not None:
             by_guest.setdefault(guest, []).append(one)
-        elif one.group.name:
+        elif one.group.path:
             others.append(one)
-    control = {one.group.name: one for one in usage.groups
-               if one.group.name and one.group.control}
+    control = {one.group.path: one for one in usage.groups
+               if one.group.path and one.group.is_control}
     held = effective_limits.LimitCache(usage.host)
     rows = tuple(_make_guest_usage(held, guest, found, control)
                  for guest, found in by_guest.items())
-    root = [one for one in usage.groups if not one.group.name]
+    root = [one for one in usage.groups if not one.group.path]
     return Snapshot(
         usage.host.title,
         usage.host.monitor.unit,
@@ -315,7 +313,7 @@ def make_bandwidth_snapshot(usage: Usage, guests: Sequence[MonitoredGuest]
         rows,
         tuple(others),
         rates.sum_bandwidths(
-            figure for one in usage.groups if one.group.control
+            figure for one in usage.groups if one.group.is_control
             for figure in one.used.values()),
         any(one.cached for one in usage.groups),
     )
@@ -327,9 +325,9 @@ def _drop_nested_monitoring_groups(
 
     The bandwidth of the parent includes that of these groups.
     """
-    names = {one.group.name for one in groups if one.group.control}
+    names = {one.group.path for one in groups if one.group.is_control}
     return [one for one in groups
-            if one.group.control or one.group.parent not in names]
+            if one.group.is_control or one.group.name.control not in names]
 
 
 def _figure(groups: Iterable[GroupUsage],
@@ -367,7 +365,7 @@ def _make_guest_usage(
     measured = _drop_nested_monitoring_groups(groups)
     return GuestUsage(
         guest,
-        tuple(dict.fromkeys(one.group.name for one in (*held, *groups))),
+        tuple(dict.fromkeys(one.group.path for one in (*held, *groups))),
         rows,
         rates.sum_bandwidths(
             figure for one in measured for figure in one.used.values()),
@@ -395,14 +393,11 @@ def _make_class_usages(limit_cache: effective_limits.LimitCache,
                   if group.group.lines is not None))
 
 
-def is_group_of_class(name: str, vcpu_class: VcpuClass) -> bool:
+def is_group_of_class(name: naming.GroupName, vcpu_class: VcpuClass) -> bool:
     """Whether a control group of a guest is that of one of its vCPU classes.
-
-    :param name: name of the control group.
     """
-    return naming.parse_vcpu_class(name) == vcpu_class.name or (
-        name.endswith('-vcpus_'
-                      + cpulist.render_cpu_list(vcpu_class.vcpus or ())))
+    return (name.vcpu_class == vcpu_class.name
+            or name.is_of_vcpus(vcpu_class.vcpus or ()))
 
 
 def _make_node_rows(limit_cache: effective_limits.LimitCache,
@@ -451,8 +446,9 @@ def list_shared_groups(
     if guest.policy is not None and guest.policy.shared:
         found.append(naming.render_shared_name(guest.policy.policy.nodes,
                                                guest.policy.host_nodes))
-    found += [group.parent for group in groups
-              if not group.control and naming.is_shared_group(group.parent)]
+    found += [group.name.control for group in groups
+              if not group.is_control
+              and naming.parse_group_name(group.name.control).is_shared]
     return tuple(dict.fromkeys(found))
 
 
@@ -470,11 +466,11 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
            rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
     measured = [one for groups in by_guest.values()
                 for one in _drop_nested_monitoring_groups(groups)]
-    inside = [one for one in measured if not one.group.control]
-    in_root = [one for one in inside if not one.group.parent]
-    in_others = [one for one in inside if one.group.parent]
-    foreign = [one for one in others if one.group.control]
-    control = [one for one in usage.groups if one.group.control]
+    inside = [one for one in measured if not one.group.is_control]
+    in_root = [one for one in inside if not one.group.name.control]
+    in_others = [one for one in inside if one.group.name.control]
+    foreign = [one for one in others if one.group.is_control]
+    control = [one for one in usage.groups if one.group.is_control]
     promised = _promised(rows)
     return tuple(
         NodeUsage(

@@ -118,8 +118,8 @@ class Executor:
             needed.add(_RELEASE)
         if isinstance(entry, model.Action) and entry.kind in model.COUNTING:
             needed.add(entry.kind)
-        outer = entry.group.partition(f'/{naming.MONITORS}')[0]
-        return (outer, '') in self.failed or any(
+        top = naming.parse_group_name(entry.group).top
+        return (top, '') in self.failed or any(
             (entry.group, one) in self.failed for one in needed)
 
     def prepare_group_retry(self, plan: model.Plan) -> bool:
@@ -256,8 +256,8 @@ class Executor:
         A thread must be in the parent control group before it can join a
         monitoring group (``__rdtgroup_move_task()`` in fs/resctrl/rdtgroup.c).
         """
-        in_default = action.group.startswith(naming.MONITORS)
-        return (self.root, path) if in_default else (path,)
+        name = naming.parse_group_name(action.group)
+        return (self.root, path) if name.is_default_monitor else (path,)
 
     def _record_failure(self, action: model.Action,
                         error: fs.GroupError,

@@ -156,8 +156,8 @@ def map_measuring_groups(
     :returns: guests by path of the control group or monitoring group.
     """
     return {
-        model.get_monitoring_group_path(name, guest.domain.uuid)
-        if naming.is_shared_group(name)
+        naming.render_monitor_path(guest.domain.uuid, name)
+        if naming.parse_group_name(name).is_shared
         else name: guest
         for name, guests in members.items()
         for guest in guests

@@ -280,13 +280,13 @@ def remove_group(root: Path, uuid: str, *, files: Files | None = None,
     files = files or Files()
     with resctrl_lock(files, root, lock_timeout):
         bound = read_kernel_binding(files, root)
-        kept = bound.groups if bound is not None else ()
+        kept = bound.group.top if bound is not None else ''
         try:
             found = [name for name in files.directories(root)
-                     if naming.parse_own_group_uuid(name) == uuid]
+                     if naming.parse_group_name(name).uuid == uuid]
         except OSError as exc:
             raise make_group_error('cannot be listed', root, exc) from exc
-        removed = [name not in kept and _remove_unused_group(
+        removed = [name != kept and _remove_unused_group(
             files, root, root / name, proc) for name in found]
     return bool(removed) and all(removed)
 

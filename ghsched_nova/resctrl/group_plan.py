@@ -85,23 +85,24 @@ def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
     return {domain.id: domain for domain in domains}
 
 
-def _is_foreign(name: str, running: Mapping[int, Domain]) -> bool:
+def _is_foreign(path: str, running: Mapping[int, Domain]) -> bool:
     """Whether a resctrl group belongs to other software than nova-compute.
 
     A group of a running libvirt domain counts as foreign, too: nova-compute
     may not change it.
 
-    :param name: name of the group.
+    :param path: path of the group.
     :param running: running libvirt domains by id.
     """
-    if naming.is_nova_group(name):
-        return False
-    machine = naming.parse_machine_name(name)
-    if machine is None:
-        return True
-    return machine[0] in running and model.is_libvirt_group(
-        machine, running[machine[0]]
-    )
+    name = naming.parse_group_name(path)
+    return not name.is_ghsched and (
+        name.machine is None or _is_of_running_domain(name, running))
+
+
+def _is_of_running_domain(name: naming.GroupName,
+                          running: Mapping[int, Domain]) -> bool:
+    domain = running.get(name.machine[0]) if name.machine else None
+    return domain is not None and name.is_of_domain(domain.id, domain.name)
 
 
 # -- groups that nobody needs -------------------------------------------------
@@ -130,45 +131,44 @@ def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     found = {}
     for name in (wanted.removable & actual.groups.keys()) - needed:
         group = actual.groups[name]
-        if actual.scarce or (naming.parse_vcpu_class(name)
-                             and naming.parse_own_group_uuid(name) in placed):
+        parsed = naming.parse_group_name(name)
+        if actual.scarce or parsed.vcpu_class and parsed.uuid in placed:
             group = replace(group, tasks=group.tasks - guest_tids,
                             vcpu_threads=group.vcpu_threads - guest_tids)
-        reason = (_explain_leaked_nova_group(name, group, uuids, placed)
-                  or _explain_leaked_libvirt_group(name, group, running,
+        reason = (_explain_leaked_nova_group(parsed, group, uuids, placed)
+                  or _explain_leaked_libvirt_group(parsed, group, running,
                                                    unknown))
         if reason:
             found[name] = reason
     return found
 
 
-def _explain_leaked_nova_group(name: str, group: Group, uuids: Set[str],
-                               placed: Set[str]) -> str:
-    if name == naming.DEFAULT:
+def _explain_leaked_nova_group(name: naming.GroupName, group: Group,
+                               uuids: Set[str], placed: Set[str]) -> str:
+    if name.path == naming.DEFAULT:
         # What is in it belongs to the kernel's own group then.
         return 'no guest uses it'
     if group.vcpu_threads or group.error:
         return ''
-    if name == naming.PROBE:
+    if name.path == naming.PROBE:
         return 'a measurement was interrupted'
-    if naming.is_shared_group(name):
+    if name.is_shared:
         return 'no guest shares it'
-    uuid = naming.parse_own_group_uuid(name)
-    if uuid in placed or uuid in uuids and name.startswith(naming.MONITORS):
+    uuid = name.uuid
+    if uuid in placed or uuid in uuids and name.is_default_monitor:
         return f'guest {uuid} is in another group'
     return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
 
 
-def _explain_leaked_libvirt_group(name: str, group: Group,
+def _explain_leaked_libvirt_group(name: naming.GroupName, group: Group,
                                   running: Mapping[int, Domain],
                                   unknown: Set[str]) -> str:
-    machine = naming.parse_machine_name(name)
-    if machine is None or group.tasks or group.error:
+    if (name.machine is None or group.tasks or group.error
+            or _is_of_running_domain(name, running)):
         return ''
-    number, part = machine
-    if number in running and model.is_libvirt_group(machine, running[number]):
-        return ''
-    if any(naming.is_derived_from_domain_name(part, name) for name in unknown):
+    number, part = name.machine
+    if any(naming.is_derived_from_domain_name(part, other)
+           for other in unknown):
         return ''
     return f'libvirt left it: no domain {number} of this name runs'
 
@@ -383,7 +383,7 @@ def _plan_monitoring(
         here = {guest.domain.uuid for guest in guests}
         for uuid in sorted(_get_monitoring_groups(actual, name).keys() - here):
             yield Action(
-                'remove group', model.get_monitoring_group_path(name, uuid),
+                'remove group', naming.render_monitor_path(uuid, name),
                 f'guest {uuid} does not share the group')
         spare -= len(_get_monitoring_groups(actual, name).keys() & here)
     for name, guests in sorted(shared.items(),
@@ -392,7 +392,7 @@ def _plan_monitoring(
         room = min(spare, wanted.monitors_per_group - len(there))
         for guest in _choose_guests_to_monitor(guests, there.keys(), room):
             uuid = guest.domain.uuid
-            path = model.get_monitoring_group_path(name, uuid)
+            path = naming.render_monitor_path(uuid, name)
             if not _find_vcpu_threads(guest, actual):
                 continue
             if uuid not in there:

@@ -39,25 +39,16 @@ class KernelBinding:
     """Resctrl group to which the kernel's own work is bound.
 
     :param mode: name of the mode, as the kernel gives it.
-    :param control: name of the control group; empty for the default group.
-    :param monitor: name of its monitoring group; empty for none.
+    :param group: control group, or a monitoring group in it.
     """
 
     mode: str
-    control: str = ''
-    monitor: str = ''
+    group: naming.GroupName = naming.GroupName()
 
     @property
     def is_measured_apart(self) -> bool:
         """Whether the work is measured in the bound group as well."""
         return 'assign_mon' in self.mode
-
-    @property
-    def groups(self) -> frozenset[str]:
-        """Paths of the bound groups below the mount point of resctrl."""
-        if self.monitor and not self.control:
-            return frozenset({naming.MONITORS + self.monitor})
-        return frozenset({self.control} if self.control else ())
 
 
 def parse_kernel_mode(mode: str, assignment: str = '') -> KernelBinding | None:
@@ -75,5 +66,5 @@ def parse_kernel_mode(mode: str, assignment: str = '') -> KernelBinding | None:
     path = next((field.removeprefix(_GROUP) for field in fields.split(';')
                  if field.startswith(_GROUP)), assignment.strip())
     control, slash, monitor = path.partition('/')
-    return KernelBinding(name, control, monitor.strip('/')) if slash else (
-        KernelBinding(name))
+    return KernelBinding(name, naming.GroupName(
+        control, monitor.strip('/')) if slash else naming.GroupName())

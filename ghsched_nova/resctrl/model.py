@@ -333,7 +333,8 @@ class Action:
     @property
     def is_for_monitoring(self) -> bool:
         """Whether this change of resctrl serves only to measure bandwidth."""
-        return self.kind in COUNTING or f'/{naming.MONITORS}' in self.group
+        name = naming.parse_group_name(self.group)
+        return self.kind in COUNTING or bool(name.control and name.monitor)
 
     def __str__(self) -> str:
         group = self.group or 'default group'
@@ -399,39 +400,22 @@ def find_guest_group(guest: ResctrlGuest, names: Iterable[str]) -> str | None:
     if guest.maker != 'libvirt':
         return None
     # A libvirt that spells the name in another way.
-    found = naming.find_libvirt_groups(names, guest.domain.id,
-                                       guest.named_vcpus)
-    alike = [
-        name
-        for name in found
-        if is_libvirt_group(naming.parse_machine_name(name), guest.domain)
-    ]
+    alike = [path for path in names
+             if (name := naming.parse_group_name(path)).is_of_domain(
+                 guest.domain.id, guest.domain.name)
+             and name.is_of_vcpus(guest.named_vcpus)]
     return alike[0] if len(alike) == 1 else None
 
 
-def is_libvirt_monitor(name: str, domain: Domain) -> bool:
-    """Whether libvirt created a monitoring group of this name for a domain.
+def is_libvirt_monitor(path: str, domain: Domain) -> bool:
+    """Whether libvirt created a monitoring group of this path for a domain.
 
     libvirt creates one at the start of a guest with ``<monitor>`` in its
     ``<memorytune>``.
     """
-    top, _slash, rest = name.rpartition('/')
-    return f'{top}/' == naming.MONITORS and is_libvirt_group(
-        naming.parse_machine_name(rest), domain
-    )
-
-
-def is_libvirt_group(parsed_name: tuple[int, str] | None,
-                     domain: Domain) -> bool:
-    """Whether a group has a name that libvirt gives to groups of a domain.
-
-    :param parsed_name: domain id and domain name in the name of the group, see
-        :func:`naming.parse_machine_name`; None if it is no name of libvirt.
-    :param domain: the domain.
-    """
-    return (parsed_name is not None and parsed_name[0] == domain.id
-            and naming.is_derived_from_domain_name(parsed_name[1],
-                                                   domain.name))
+    name = naming.parse_group_name(path)
+    return name.is_default_monitor and name.is_of_domain(domain.id,
+                                                         domain.name)
 
 
 def map_guests_by_group(
@@ -448,15 +432,6 @@ def map_guests_by_group(
         found.setdefault(find_guest_group(guest, names) or guest.group,
                          []).append(guest)
     return found
-
-
-def get_monitoring_group_path(group: str, uuid: str) -> str:
-    """Return the path of a guest's monitoring group in a shared control group.
-
-    :param group: name of the control group.
-    :param uuid: UUID of the guest.
-    """
-    return f'{group}/{naming.render_monitor_path(uuid)}'
 
 
 def make_problems(action: Action, members: Members,

@@ -39,6 +39,7 @@ and moves the vCPU threads into it while the guest is paused.
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Sequence
+from dataclasses import dataclass
 import functools
 import re
 from typing import Annotated
@@ -68,6 +69,8 @@ DEFAULT = PREFIX + 'default'
 PROBE = PREFIX + 'probe'
 
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
+_OWN = re.compile(
+    rf'{PREFIX}(?P<uuid>{_UUID.pattern})(?:\.(?P<vcpu_class>.*))?', re.DOTALL)
 #: UUID of a guest.
 Uuid = Annotated[str, bounds.Text(_UUID.pattern, 36)]
 _LIBVIRT = re.compile(r'qemu-([0-9]{1,9})-([A-Za-z0-9.-]*?)'
@@ -99,15 +102,107 @@ def render_machine_name(domain_id: int, name: str) -> str:
     return prefix + text.rstrip('.-')
 
 
-@functools.lru_cache(maxsize=4096)
-def parse_machine_name(name: str) -> tuple[int, str] | None:
-    """Return the domain id and domain name in a libvirt control group's name.
+@dataclass(frozen=True)
+class GroupName:
+    """Name of a resctrl group, and the guests and creator that it tells.
 
-    libvirt may have shortened the domain name. Returns None if libvirt did not
-    create the group.
+    :param control: name of the control group; empty for the kernel's default
+        group.
+    :param monitor: name of a monitoring group in the control group; empty for
+        the control group itself.
     """
-    match = _LIBVIRT.fullmatch(name)
-    return (int(match[1]), match[2]) if match else None
+
+    control: str = ''
+    monitor: str = ''
+
+    @property
+    def path(self) -> str:
+        """Path of the group below the mount point of resctrl."""
+        if not self.monitor:
+            return self.control
+        above = f'{self.control}/' if self.control else ''
+        return f'{above}{MONITORS}{self.monitor}'
+
+    @property
+    def top(self) -> str:
+        """Path of the group without which this group does not exist.
+
+        This is the control group. A monitoring group in the kernel's default
+        group, which always exists, depends on itself only.
+        """
+        return self.control or self.path
+
+    @property
+    def is_default_monitor(self) -> bool:
+        """Whether this is a monitoring group in the kernel's default group."""
+        return bool(self.monitor) and not self.control
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether this is a control group for several guests."""
+        return not self.monitor and (
+            self.control == DEFAULT or bool(_SHARED.fullmatch(self.control)))
+
+    @functools.cached_property
+    def uuid(self) -> str | None:
+        """UUID of the guest for which nova-compute made a group of its own.
+
+        None for any other group, such as a shared group.
+        """
+        match = _OWN.fullmatch(self.monitor or self.control)
+        return match['uuid'] if match else None
+
+    @property
+    def vcpu_class(self) -> str:
+        """Class of vCPUs in a guest's own group; empty for all vCPUs."""
+        match = _OWN.fullmatch(self.monitor or self.control)
+        return match['vcpu_class'] or '' if match else ''
+
+    @functools.cached_property
+    def machine(self) -> tuple[int, str] | None:
+        """Domain id and domain name in the name of a group of libvirt.
+
+        libvirt may have shortened the domain name. None if libvirt did not
+        create the group.
+        """
+        match = _LIBVIRT.fullmatch(self.monitor or self.control)
+        return (int(match[1]), match[2]) if match else None
+
+    @property
+    def is_ghsched(self) -> bool:
+        """Whether nova-compute creates resctrl groups of this name."""
+        return (self.uuid is not None or self.is_shared
+                or self.path == PROBE)
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether nova-compute may change and remove groups of this name.
+
+        These are groups of nova-compute and control groups of libvirt.
+        """
+        return self.is_ghsched or (
+            not self.monitor and self.machine is not None)
+
+    def is_of_domain(self, number: int, name: str) -> bool:
+        """Whether libvirt gives this name to groups of a domain.
+
+        :param number: libvirt's id of the running domain.
+        :param name: name of the domain.
+        """
+        return (self.machine is not None and self.machine[0] == number
+                and is_derived_from_domain_name(self.machine[1], name))
+
+    def is_of_vcpus(self, vcpus: Collection[int]) -> bool:
+        """Whether libvirt gives this name to a group of these vCPUs only."""
+        return (self.monitor or self.control).endswith(
+            f'-vcpus_{cpulist.render_cpu_list(vcpus)}')
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_group_name(path: str) -> GroupName:
+    """Parse the path of a resctrl group below the mount point."""
+    control, _, monitor = path.partition(MONITORS)
+    return GroupName(control.rstrip('/'), monitor)
 
 
 def is_derived_from_domain_name(part: str, name: str) -> bool:
@@ -121,24 +216,6 @@ def is_derived_from_domain_name(part: str, name: str) -> bool:
     return _LETTERS.sub('', name).startswith(_LETTERS.sub('', part))
 
 
-def find_libvirt_groups(
-    names: Iterable[str], domain_id: int, vcpus: Collection[int]
-) -> list[str]:
-    """Return the control groups that libvirt may have created for a domain.
-
-    Groups are compared by domain id and vCPUs, because libvirt may shorten the
-    domain name. Several groups match if libvirt used the id before.
-
-    :param names: directories in the resctrl mount point.
-    :param domain_id: libvirt's id of the running domain.
-    :param vcpus: vCPUs in the guest's <memorytune>.
-    """
-    cpus = cpulist.render_cpu_list(vcpus)
-    pattern = re.compile(f'qemu-{domain_id}-[A-Za-z0-9.-]*-vcpus_'
-                         + re.escape(cpus))
-    return sorted(name for name in names if pattern.fullmatch(name))
-
-
 def render_own_group_name(uuid: str, vcpu_class: str = '') -> str:
     """Return the name of the control group that a single guest has.
 
@@ -147,33 +224,13 @@ def render_own_group_name(uuid: str, vcpu_class: str = '') -> str:
     return PREFIX + uuid + (f'.{vcpu_class}' if vcpu_class else '')
 
 
-def render_monitor_path(uuid: str) -> str:
-    """Return the path of the monitoring group of a guest without limits.
+def render_monitor_path(uuid: str, control: str = '') -> str:
+    """Return the path of a guest's monitoring group below the mount point.
 
-    The guest is only measured. It has no control group of its own, so its
-    monitoring group is in the default control group. The path is relative to
-    the resctrl mount point.
+    :param control: name of the control group that the guest shares; empty for
+        a guest without limits, which is only measured.
     """
-    return MONITORS + render_own_group_name(uuid)
-
-
-def parse_guest_uuid(name: str) -> str | None:
-    """Return the guest UUID in a resctrl group's name.
-
-    Returns None if the name has no UUID.
-    """
-    name = name.removeprefix(MONITORS)
-    if is_shared_group(name) or not name.startswith(PREFIX):
-        return None
-    return name[len(PREFIX):].partition('.')[0]
-
-
-def parse_vcpu_class(name: str) -> str:
-    """Return the vCPU class in the name of a guest's own control group.
-
-    The result is empty if the group is for all vCPUs of its guest.
-    """
-    return name.partition('.')[2] if parse_own_group_uuid(name) else ''
+    return GroupName(control, render_own_group_name(uuid)).path
 
 
 def render_shared_name(nodes: Sequence[NodePolicy],
@@ -190,42 +247,15 @@ def render_shared_name(nodes: Sequence[NodePolicy],
                                                strict=True)))
 
 
-def is_shared_group(name: str) -> bool:
-    """Whether a control group of this name is for several guests."""
-    return name == DEFAULT or bool(_SHARED.fullmatch(name))
-
-
-def parse_own_group_uuid(name: str) -> str | None:
-    """Return the guest UUID in the name of a single guest's resctrl group.
-
-    Returns None for any other name, such as that of a shared group.
-    """
-    uuid = parse_guest_uuid(name)
-    return uuid if uuid and _UUID.fullmatch(uuid) else None
-
-
-def is_nova_group(name: str) -> bool:
-    """Whether nova-compute creates resctrl groups of this name."""
-    return (
-        parse_own_group_uuid(name) is not None
-        or is_shared_group(name)
-        or name == PROBE
-    )
-
-
-def is_guest_group(name: str) -> bool:
-    """Whether nova-compute or libvirt creates resctrl groups of this name."""
-    return is_nova_group(name) or parse_machine_name(name) is not None
-
-
 #: Path of a group of guests below the mount point.
 GuestGroup = Annotated[
     str, bounds.Text(r'(mon_groups/)?(?!\.)[A-Za-z0-9_.,-]+', 300),
-    bounds.Is(is_guest_group, 'the name of a group of guests')]
+    bounds.Is(lambda path: parse_group_name(path).is_managed,
+              'the name of a group of guests')]
 #: Name of a control group for several guests; empty for none.
 SharedGroup = Annotated[
     str, bounds.Text('[a-z0-9-]*', 64),
-    bounds.Is(lambda name: not name or is_shared_group(name),
+    bounds.Is(lambda name: not name or parse_group_name(name).is_shared,
               'the name of a shared group')]
 
 
@@ -233,4 +263,5 @@ def list_foreign_groups(names: Iterable[str]) -> frozenset[str]:
     """Return the control groups that neither nova-compute nor libvirt created.
     """
     return frozenset(name for name in names
-                     if name not in NOT_GROUPS and not is_guest_group(name))
+                     if name not in NOT_GROUPS
+                     and not parse_group_name(name).is_managed)

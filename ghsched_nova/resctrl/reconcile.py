@@ -149,4 +149,4 @@ def _keep_kernel_groups(files: fs.Files, root: Path,
         return planned
     bound = fs.read_kernel_binding(files, root)
     return [action for action in planned if bound is None
-            or action.kind != _REMOVE or action.group not in bound.groups]
+            or action.kind != _REMOVE or action.group != bound.group.top]

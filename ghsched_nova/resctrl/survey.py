@@ -102,8 +102,8 @@ def _list_group_names(files: fs.Files, root: Path,
     measured = [guest for guest in wanted.guests if guest.is_only_measured]
     known = {name for name in (*wanted.removable,
                                *(guest.group for guest in measured))
-             if name.startswith(naming.MONITORS)
-             and naming.parse_own_group_uuid(name)}
+             if (parsed := naming.parse_group_name(name)).is_default_monitor
+             and parsed.uuid}
     with contextlib.suppress(OSError):      # a host without monitors
         there = files.directories(
             root / naming.MONITORS) if known or measured else []
@@ -124,7 +124,7 @@ def _read_schemata(files: fs.Files, root: Path, names: Set[str],
     """
     found = {name: known[name] for name in names & known.keys()}
     for name in names - known.keys():
-        if name.startswith(naming.MONITORS):
+        if naming.parse_group_name(name).is_default_monitor:
             continue
         # A group that has just been removed overlaps nothing.
         with contextlib.suppress(OSError, schemata.SchemataError):
@@ -200,7 +200,7 @@ def _read_monitoring_groups(
     top, found = path / naming.MONITORS, {}
     with contextlib.suppress(OSError):      # a host without monitors
         for name in files.directories(top):
-            uuid = naming.parse_own_group_uuid(name)
+            uuid = naming.parse_group_name(name).uuid
             if uuid is not None:
                 found[uuid] = tasks.parse_thread_ids(
                     files.read(top / name / 'tasks'))
@@ -226,13 +226,10 @@ def _count_other_monitors(files: fs.Files, root: Path,
             continue
         with contextlib.suppress(OSError):      # one that has just gone
             inside = files.directories(root / name / naming.MONITORS)
+            shared = naming.parse_group_name(name).is_shared
             counts[name] = sum(
-                not (
-                    naming.is_shared_group(
-                        name) and naming.parse_own_group_uuid(one)
-                )
-                for one in inside
-            )
+                not (shared and naming.parse_group_name(one).uuid)
+                for one in inside)
     return counts
 
 

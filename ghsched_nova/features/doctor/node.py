@@ -262,7 +262,7 @@ def _describe_foreign_controls(
     """Yield sentences about resctrl limits that ghsched does not manage."""
     yield from (one for one in host.notes if one != detection.THREAD_NOTE)
     for name, group in _read_group_schemata(resctrl_path):
-        if naming.is_guest_group(name):
+        if naming.parse_group_name(name).is_managed:
             yield from (f'control group {name}: {text}'
                         for text in detection.describe_reduced_caps(group))
 
@@ -280,10 +280,11 @@ def _describe_l3_overlaps(
     groups = dict(_read_group_schemata(resctrl_path)) if cache else {}
     if cache is None or '' not in groups:
         return
-    for name in filter(naming.is_guest_group, sorted(groups)):
+    foreign = sorted(naming.list_foreign_groups(groups) - {''})
+    for name in sorted(groups.keys() - {'', *foreign}):
         domains = reserved_ways.list_unshared_caches(cache, groups[name],
                                                      groups[''])
-        for other in sorted(naming.list_foreign_groups(groups) - {''}):
+        for other in foreign:
             text = reserved_ways.describe_shared_ways(
                 cache, domains, groups[name], groups[other])
             if text:

@@ -60,6 +60,7 @@ from urllib import parse
 from ghsched_nova.features.explain.explanation import Explanation
 from ghsched_nova.guest import memorytune
 from ghsched_nova.resctrl import dialects
+from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.base import cpulist
 from ghsched_placement.base.text_table import format_cell
@@ -125,12 +126,13 @@ def _render_memorytune(explanation: Explanation) -> str:
     has_limits = any(tune.nodes for tune in explanation.tunes)
     if has_limits and host.attributes == 'none':
         return '\n'.join(
-            _render_group_comment(f'control group ghsched-UUID{suffix}')
-            for suffix in (f'.{one.name}' if one.name else ''
-                           for one, _limits in explanation.settings))
+            _render_group_comment('control group '
+                                  + naming.render_own_group_name(
+                                      'UUID', one.name))
+            for one, _limits in explanation.settings)
     if not has_limits and not host.libvirt_monitors:
         return _render_group_comment(
-            'monitoring group\n     mon_groups/ghsched-UUID'
+            'monitoring group\n     ' + naming.render_monitor_path('UUID')
         )
     return '\n'.join(memorytune.render_memorytune_element(
         tune, host.has_all_memorytune_attributes)

@@ -42,7 +42,6 @@ from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
-from ghsched_nova.resctrl import naming
 from ghsched_placement.base import cpulist
 
 #: Seconds within which the host has to be read; the default scrape_timeout of
@@ -235,7 +234,7 @@ def _resctrl_metrics(found: reader.MonitorReadings,
                      guests: Sequence[view.MonitoredGuest]
                      ) -> Iterator[core.Metric]:
     find = view.index_guests_by_group(guests)
-    owned = [(group, find.find_guest_of_group(group) if group.name else None)
+    owned = [(group, find.find_guest_of_group(group) if group.path else None)
              for group in found.groups]
     yield make_metric('ghsched_host_info', [
         ((found.host.title, found.host.monitor.unit), 1)])
@@ -258,10 +257,11 @@ def _drop_nested_monitoring_groups(owned_groups: Owned) -> Owned:
 
     :param owned_groups: resctrl groups, each with its guest.
     """
-    of = {group.name: guest for group, guest in owned_groups if group.control}
+    of = {group.path: guest for group, guest in owned_groups
+          if group.is_control}
     return [(group, guest) for group, guest in owned_groups
-            if group.control or guest is None
-            or of.get(group.parent) != guest]
+            if group.is_control or guest is None
+            or of.get(group.name.control) != guest]
 
 
 def _figures(found: reader.MonitorReadings,
@@ -270,12 +270,12 @@ def _figures(found: reader.MonitorReadings,
     samples = []
     scale = rates.MB if found.host.monitor.unit == 'rate_mb' else 1
     for group, guest in owned:
-        kind = 'control' if group.control else 'monitor'
+        kind = 'control' if group.is_control else 'monitor'
         for place in found.files:
-            reading = found.readings[group.name, group.number, place.domain]
+            reading = found.readings[group.path, group.number, place.domain]
             if reading.state is rates.RateState.OK:
                 samples.append((
-                    (group.name or '/', kind, place.domain,
+                    (group.path or '/', kind, place.domain,
                      cpulist.render_cpu_list(place.nodes), *_labels(guest)),
                     reading.value * scale))
             elif reading.state is not rates.RateState.IDLE:
@@ -289,28 +289,28 @@ def _figures(found: reader.MonitorReadings,
 
 
 def _occupancy(found: reader.MonitorReadings, owned: Owned) -> core.Metric:
-    guests = {(group.name, group.number): (group, guest)
+    guests = {(group.path, group.number): (group, guest)
               for group, guest in owned}
     samples = []
     for (name, number, cache), reading in found.occupancy.items():
         if reading.state is rates.RateState.OK and (name, number) in guests:
             group, guest = guests[name, number]
             samples.append((
-                (name or '/', 'control' if group.control else 'monitor',
+                (name or '/', 'control' if group.is_control else 'monitor',
                  cache.domain, cpulist.render_cpu_list(cache.nodes),
                  *_labels(guest)), reading.value))
     return make_metric('ghsched_cache_occupancy_bytes', samples)
 
 
 def _energy(found: reader.MonitorReadings, owned: Owned) -> core.Metric:
-    guests = {(group.name, group.number): (group, guest)
+    guests = {(group.path, group.number): (group, guest)
               for group, guest in owned}
     samples = []
     for (name, number, package), joules in found.energy.items():
         group, guest = guests.get((name, number), (None, None))
         if group is not None:
             samples.append((
-                (name or '/', 'control' if group.control else 'monitor',
+                (name or '/', 'control' if group.is_control else 'monitor',
                  package, *_labels(guest)), joules))
     return make_metric('ghsched_core_energy_joules', samples)
 
@@ -328,7 +328,7 @@ def _map_shared_group_guests(
     for group, guest in owned_groups:
         if guest is not None:
             groups.setdefault(guest, []).append(group)
-    there = {group.name for group, _guest in owned_groups if group.control}
+    there = {group.path for group, _guest in owned_groups if group.is_control}
     found: dict[str, list[view.MonitoredGuest]] = {}
     for guest, own_groups in groups.items():
         for name in view.list_shared_groups(guest, own_groups):
@@ -351,17 +351,17 @@ def _make_effective_limit_metrics(
     """
     rows = []
     for group, guest in owned_groups:
-        ours = guest is not None or naming.is_shared_group(group.name)
+        ours = guest is not None or group.name.is_shared
         if not ours or group.lines is None:
             continue
-        for one in sharers.get(group.name, [guest]):
+        for one in sharers.get(group.path, [guest]):
             nodes = one.host_nodes if one else ()
             for node in sorted(host.control):
                 held = effective_limits.compute_effective_limits(
                     host, group.lines, node, nodes
                 )
                 if held is not None:
-                    rows.append(((group.name, str(node), *_labels(one)),
+                    rows.append(((group.path, str(node), *_labels(one)),
                                  held))
     for name, values in (
             ('min_percent', [held.minimum for _labels_, held in rows]),
@@ -401,7 +401,7 @@ def _make_unprotected_metric(
     :param owned_groups: resctrl groups, each with its guest.
     :param sharers: guests by name of the control group that they share.
     """
-    inside = {guest for group, guest in owned_groups if group.control}
+    inside = {guest for group, guest in owned_groups if group.is_control}
     inside |= {guest for together in sharers.values() for guest in together}
     yield make_metric('ghsched_guest_not_protected', [
         (_labels(guest), guest not in inside) for guest in guests

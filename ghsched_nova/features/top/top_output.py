@@ -116,7 +116,7 @@ def make_host_document(
         } for node in snapshot.nodes],
         'guests': [_json_guest(guest, snapshot) for guest in snapshot.guests],
         'others': [{
-            'group': one.group.name, 'control': one.group.control,
+            'group': one.group.path, 'control': one.group.is_control,
             'nodes': [{'nodes': list(nodes), 'used': _json_figure(figure),
                        'cached_bytes': one.cached.get(nodes)}
                       for nodes, figure in sorted(one.used.items())],
@@ -479,9 +479,9 @@ def _make_group_rows(snapshot: top_source.TopSnapshot,
     :param name_filter: text; groups are left out if their name does not
         contain it.
     """
-    return [_Entry(f'({one.group.name})', nodes, figure,
+    return [_Entry(f'({one.group.path})', nodes, figure,
                    cached=one.cached.get(nodes))
-            for one in snapshot.others if name_filter in one.group.name
+            for one in snapshot.others if name_filter in one.group.path
             for nodes, figure in sorted(one.used.items())]
 
 

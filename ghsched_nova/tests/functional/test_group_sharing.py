@@ -72,7 +72,7 @@ class SharingTest(emptied_hosts.EmptiedHosts, nova_base.GhschedTestCase):
 
     def groups(self):
         return {name for name in self.kernel.own_groups()
-                if naming.is_shared_group(name)}
+                if naming.parse_group_name(name).is_shared}
 
     def count_group_units(self):
         """(units that guests hold, units that are left)"""

@@ -245,7 +245,8 @@ class SharingTest(CommandTestCase):
 
     def group(self):
         group, = (name for name in self.resctrl(
-            'ls', '/sys/fs/resctrl').split() if naming.is_shared_group(name))
+            'ls', '/sys/fs/resctrl').split()
+            if naming.parse_group_name(name).is_shared)
         return group
 
     def test_more_guests_than_groups(self):

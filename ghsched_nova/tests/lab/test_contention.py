@@ -55,7 +55,7 @@ class NoisyNeighbourTest(base.TestCase):
         """GB/s of the victim and of the noisy group on node 0."""
         self.reader.measure_group_bandwidth()
         time.sleep(0.2)         # a counter needs two readings
-        found = {usage.group.name: usage.used[0,].rate / 1e9
+        found = {usage.group.path: usage.used[0,].rate / 1e9
                  for usage in self.reader.measure_group_bandwidth().groups}
         return found['victim'], found['noisy']
 

@@ -234,7 +234,7 @@ class StatesTest(ReaderTestCase):
         self.assertEqual(
             [''],
             [
-                one.group.name
+                one.group.path
                 for one in self.host.reader.measure_group_bandwidth().groups])
 
     def test_mounted_again(self):

@@ -46,15 +46,16 @@ LINES = ('MB:0=60;1=100\nMBMIN:0=20;1=0\nMBHDL:0=0;1=1\n'
          'MBPRI:0=5;1=3\n')
 
 
-def group(name, parent=None, lines='MB:0=100;1=100\n', **used):
+def group(path, lines='MB:0=100;1=100\n', **used):
     """Used bandwidth in GB/s by node (n0, n1); None is unassigned."""
     figures = {(int(node[1:]),): Figure(State.UNASSIGNED, None)
                if rate is None else Figure(State.OK, rate * 1e9)
                for node, rate in used.items()}
+    name = naming.parse_group_name(path)
     return view.GroupUsage(
         view.MonitoredGroup(
-            name, 1, parent is None, parent or '',
-            schemata.parse_schemata(lines) if parent is None else None),
+            name, 1,
+            None if name.monitor else schemata.parse_schemata(lines)),
         figures)
 
 
@@ -67,7 +68,7 @@ class OwnersTest(base.TestCase):
 
     def owner(self, name, *guests):
         return view.index_guests_by_group(guests).find_guest_of_group(
-            view.MonitoredGroup(name, 1, True, ''))
+            view.MonitoredGroup(naming.parse_group_name(name), 1))
 
     def test_domain_id_is_the_whole_number(self):
         one, twelve = (trees.guest(f'g{number}', f'u{number}', number)
@@ -85,7 +86,7 @@ class OwnersTest(base.TestCase):
 
     def test_groups_of_others(self):
         for name in ('low_prio_machine', 'qemu', 'qemu-x-y', 'qemu-7',
-                     'ghsched'):
+                     'ghsched', 'ghsched-probe'):
             self.assertIsNone(self.owner(name, trees.guest()), name)
 
     def test_a_group_that_was_left_is_nobody_elses(self):
@@ -100,8 +101,8 @@ class OwnersTest(base.TestCase):
         self.assertEqual(
             view.MonitoredGuest('instance-00000001', domain_id=7),
             self.owner('qemu-7-instance-00000001-vcpus_0-1'))
-        self.assertEqual(view.MonitoredGuest('abc', 'abc'),
-                         self.owner('ghsched-abc'))
+        self.assertEqual(view.MonitoredGuest(trees.UUID, trees.UUID),
+                         self.owner(f'ghsched-{trees.UUID}'))
 
     @given(st.text(alphabet='qemughscd-0123456789/_,vcpus', max_size=40))
     def test_any_name(self, name):
@@ -151,10 +152,10 @@ class SnapshotTest(base.TestCase):
         # The root group has its monitoring groups in it.
         found = shown([
             group('', n0=10, n1=1),
-            group('mon_groups/qemu-9-b-vcpus_0', parent='', n0=4, n1=0),
+            group('mon_groups/qemu-9-b-vcpus_0', n0=4, n1=0),
             group('qemu-7-inst-vcpus_0', n0=20, n1=0),
             group('qemu-7-inst-vcpus_0/mon_groups/qemu-7-inst-vcpus_0',
-                  parent='qemu-7-inst-vcpus_0', n0=20, n1=0),
+                  n0=20, n1=0),
             group('low_prio_machine', n0=3, n1=0),
         ], trees.guest(domain_id=7, nodes=(0,), minimum=20, maximum=60),
             trees.guest('b', 'b', 9))
@@ -166,7 +167,7 @@ class SnapshotTest(base.TestCase):
         self.assertEqual((34e9, 200 * 10 ** 9, 20), (
             found.used.rate, node.capacity, node.guaranteed))
         self.assertEqual(['low_prio_machine'],
-                         [one.group.name for one in found.others])
+                         [one.group.path for one in found.others])
         self.assertEqual([20e9, 4e9],
                          [guest.used.rate for guest in found.guests])
 
@@ -184,20 +185,22 @@ class SnapshotTest(base.TestCase):
         self.assertEqual(2e9, row.used.rate)
 
     def test_guests_that_share_are_measured_inside_of_their_group(self):
-        guests = [trees.guest(name, name, nodes=(0,), minimum=10)
-                  for name in 'abc']
+        uuids = [trees.UUID[:-1] + letter for letter in 'abc']
+        guests = [trees.guest(uuid, uuid, nodes=(0,), minimum=10)
+                  for uuid in uuids]
         guests = [dataclasses.replace(guest, policy=dataclasses.replace(
             guest.policy, shared=True)) for guest in guests]
         shared = naming.render_shared_name(guests[0].policy.policy.nodes, [0])
         found = shown(
             [group('', n0=1), group(shared, lines=LINES, n0=9),
-             *(group(f'{shared}/mon_groups/ghsched-{name}', shared, n0=rate)
-               for name, rate in (('a', 2), ('b', 4)))], *guests)
+             *(group(naming.render_monitor_path(uuid, shared), n0=rate)
+               for uuid, rate in zip(uuids, (2, 4), strict=False))], *guests)
         self.assertEqual([2e9, 4e9, None],
                          [guest.nodes[0].used.rate for guest in found.guests])
         self.assertEqual([20] * 3, [guest.nodes[0].effective.minimum
                                     for guest in found.guests])
-        self.assertEqual((shared, f'{shared}/mon_groups/ghsched-a'),
+        inside = naming.render_monitor_path(uuids[0], shared)
+        self.assertEqual((shared, inside),
                          found.guests[0].groups)
         self.assertEqual((shared,), found.guests[2].groups)
         # What nobody's monitor has is the shared group's own.
@@ -209,9 +212,9 @@ class SnapshotTest(base.TestCase):
     def test_a_guest_without_a_policy_is_shown_with_its_cap(self):
         found = shown(
             [group('', n0=1), group(naming.DEFAULT, lines=LINES, n0=9),
-             group(f'{naming.DEFAULT}/mon_groups/ghsched-a', naming.DEFAULT,
+             group(naming.render_monitor_path(trees.UUID, naming.DEFAULT),
                    n0=2)],
-            view.MonitoredGuest('a', 'a', 1))
+            view.MonitoredGuest('a', trees.UUID, 1))
         row, = found.guests[0].nodes
         self.assertEqual((2e9, 60, None),
                          (row.used.rate, row.effective.maximum, row.asked))

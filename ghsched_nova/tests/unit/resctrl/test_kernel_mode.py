@@ -22,6 +22,7 @@ from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import kernel_mode
 from ghsched_nova.resctrl.kernel_mode import KernelBinding
 from ghsched_nova.resctrl import naming
+from ghsched_nova.resctrl.naming import GroupName
 from ghsched_placement.tests import base
 
 INHERIT_MON = 'global_assign_ctrl_inherit_mon_per_cpu'
@@ -35,16 +36,16 @@ TEXTS = (
      None),
     (f'inherit_ctrl_and_mon\n[{INHERIT_MON}:group=ctrl1//]\n'
      f'{ASSIGN_MON}:group=uninitialized\n', '',
-     KernelBinding(INHERIT_MON, 'ctrl1')),
+     KernelBinding(INHERIT_MON, GroupName('ctrl1'))),
     (f'inherit_ctrl_and_mon\n[{ASSIGN_MON}]:group=ctrl1/mon1/\n', '',
-     KernelBinding(ASSIGN_MON, 'ctrl1', 'mon1')),
+     KernelBinding(ASSIGN_MON, GroupName('ctrl1', 'mon1'))),
     (f'[inherit_ctrl_and_mon:group=//]\n{ASSIGN_MON}:group=none\n', '', None),
     (f'inherit_ctrl_and_mon:group=none\n[{ASSIGN_MON}:group=/mon1/]\n', '',
-     KernelBinding(ASSIGN_MON, '', 'mon1')),
+     KernelBinding(ASSIGN_MON, GroupName('', 'mon1'))),
     (f'[{ASSIGN_MON}:group=g//;cpus_list=5-8]\n', '',
-     KernelBinding(ASSIGN_MON, 'g')),
+     KernelBinding(ASSIGN_MON, GroupName('g'))),
     (f'inherit_ctrl_and_mon\n[{ASSIGN_MON}]\n', 'ctrl1/mon1/\n',
-     KernelBinding(ASSIGN_MON, 'ctrl1', 'mon1')),
+     KernelBinding(ASSIGN_MON, GroupName('ctrl1', 'mon1'))),
     (f'[{ASSIGN_MON}]\n', '//\n', KernelBinding(ASSIGN_MON)),
     (f'[{ASSIGN_MON}]\n', 'none\n', KernelBinding(ASSIGN_MON)),
     ('[inherit_ctrl_and_mon]\n', 'none\n', None),
@@ -63,11 +64,10 @@ class KernelModeTest(base.TestCase):
         kernel_mode.parse_kernel_mode(mode, assignment)
 
     def test_groups_are_those_that_must_not_be_removed(self):
-        for control, monitor, groups in (
-                ('g', '', {'g'}), ('g', 'm', {'g'}), ('', '', set()),
-                ('', 'm', {naming.MONITORS + 'm'})):
-            self.assertEqual(groups, KernelBinding(
-                ASSIGN_MON, control, monitor).groups)
+        for control, monitor, top in (
+                ('g', '', 'g'), ('g', 'm', 'g'), ('', '', ''),
+                ('', 'm', naming.MONITORS + 'm')):
+            self.assertEqual(top, GroupName(control, monitor).top)
         self.assertTrue(KernelBinding(ASSIGN_MON).is_measured_apart)
         self.assertFalse(KernelBinding(INHERIT_MON).is_measured_apart)
 

@@ -250,12 +250,8 @@ class MeasuredTest(base.TestCase):
         for group, measures_only in (
             (MONITOR, False),
             ('ghsched-' + world.UUID.format(0), False),
-            (
-                model.get_monitoring_group_path(
-                    naming.DEFAULT, world.UUID.format(0)
-                ),
-                True,
-            ),
+            (naming.render_monitor_path(world.UUID.format(0), naming.DEFAULT),
+             True),
         ):
             self.assertEqual(measures_only, model.Action(
                 'make group', group, 'why').is_for_monitoring)

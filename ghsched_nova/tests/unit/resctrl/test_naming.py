@@ -71,10 +71,34 @@ class OwnGroupTest(base.TestCase):
 
     def test_groups_of_others_are_not_ours(self):
         self.assertEqual(
-            UUID, naming.parse_guest_uuid(naming.render_own_group_name(UUID))
+            UUID,
+            naming.parse_group_name(naming.render_own_group_name(UUID)).uuid
         )
         for name in ('info', 'mon_groups', 'qemu-1-a-vcpus_0', 'low_prio'):
-            self.assertIsNone(naming.parse_guest_uuid(name))
+            self.assertIsNone(naming.parse_group_name(name).uuid)
+
+    def test_parse_group_name_of_each_creator_gives_its_guests(self):
+        own, shared = f'ghsched-{UUID}', 'ghsched-shared-' + 16 * 'a'
+        nested = f'{shared}/mon_groups/{own}'
+        for path, uuid, vcpu_class, machine, is_managed in (
+                ('', None, '', None, False),
+                ('ghsched-u', None, '', None, False),
+                (own, UUID, '', None, True),
+                (f'{own}.latency', UUID, 'latency', None, True),
+                (shared, None, '', None, True),
+                (naming.PROBE, None, '', None, True),
+                (f'mon_groups/{own}', UUID, '', None, True),
+                (nested, UUID, '', None, True),
+                ('qemu-7-a.b-vcpus_0', None, '', (7, 'a.b'), True),
+                ('mon_groups/qemu-7-a', None, '', (7, 'a'), False)):
+            name = naming.parse_group_name(path)
+            self.assertEqual(
+                (path, uuid, vcpu_class, machine, is_managed),
+                (name.path, name.uuid, name.vcpu_class, name.machine,
+                 name.is_managed))
+        self.assertEqual([own, f'mon_groups/{own}', shared],
+                         [naming.parse_group_name(path).top for path in (
+                             own, f'mon_groups/{own}', nested)])
 
 
 class LibvirtReadsTest(base.TestCase):

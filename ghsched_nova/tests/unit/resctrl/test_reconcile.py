@@ -453,7 +453,7 @@ class NamesTest(base.TestCase):
         guest = self.guest(name, maker)
         self.assertEqual(guest.group, model.find_guest_group(
             guest, ['other', guest.group]))
-        self.assertTrue(naming.is_guest_group(guest.group))
+        self.assertTrue(naming.parse_group_name(guest.group).is_managed)
         wanted = model.Wanted((), (guest.domain,), frozenset({guest.group}))
         made = plan.make_plan(
             model.Actual({guest.group: model.Group()}), wanted)

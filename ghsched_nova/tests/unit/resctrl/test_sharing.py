@@ -394,11 +394,11 @@ class NameTest(base.TestCase):
 
     def test_it_says_that_a_group_is_shared(self):
         name = naming.render_shared_name(GuestPolicy().nodes, [])
-        self.assertTrue(naming.is_shared_group(name))
-        self.assertIsNone(naming.parse_guest_uuid(name))
+        self.assertTrue(naming.parse_group_name(name).is_shared)
+        self.assertIsNone(naming.parse_group_name(name).uuid)
         for other in ('ghsched-shared-', name + '0', 'ghsched-shared',
                       naming.render_own_group_name(world.UUID.format(1))):
-            self.assertFalse(naming.is_shared_group(other))
+            self.assertFalse(naming.parse_group_name(other).is_shared)
 
     def test_guest_nodes_may_be_the_other_way_round(self):
         node = world.NodePolicy

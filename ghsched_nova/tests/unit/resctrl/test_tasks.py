@@ -28,6 +28,12 @@ _cpus = st.sets(st.integers(0, 300), min_size=1)
 _name = st.text('abcXYZ019.-', max_size=55)
 
 
+def find(names, domain, name, vcpus):
+    return [path for path in names
+            if (group := naming.parse_group_name(path)).is_of_domain(
+                domain, name) and group.is_of_vcpus(vcpus)]
+
+
 class FindTest(base.TestCase):
 
     @given(st.lists(st.tuples(st.integers(1, 200), _name, _cpus), min_size=1,
@@ -36,21 +42,19 @@ class FindTest(base.TestCase):
         names = [f'qemu-{domain}-{name}-vcpus_{cpulist.render_cpu_list(cpus)}'
                  for domain, name, cpus in guests]
         others = ['info', 'mon_data', 'mon_groups', 'low_prio_machine']
-        for (domain, _, cpus), name in zip(guests, names, strict=True):
-            self.assertEqual(
-                [name],
-                naming.find_libvirt_groups(names + others, domain, cpus),
-            )
+        for (domain, title, cpus), name in zip(guests, names, strict=True):
+            self.assertEqual([name],
+                             find(names + others, domain, title, cpus))
 
     def test_no_domain_is_taken_for_another(self):
         names = ['qemu-12-a-vcpus_0-3', 'qemu-1-b-vcpus_0-30',
                  'qemu-1-b-vcpus_10-3', 'qemu-1-c', 'xqemu-1-a-vcpus_0-3',
                  'qemu-1-a-vcpus_0-3x', 'qemu-1-a-vcpus_0-3\n']
-        self.assertEqual([], naming.find_libvirt_groups(names, 1, range(4)))
+        self.assertEqual([], find(names, 1, 'a', range(4)))
 
-    def test_one_that_libvirt_forgot_is_found_next_to_it(self):
+    def test_one_that_libvirt_forgot_is_that_of_another_name(self):
         names = ['qemu-1-new-vcpus_0', 'qemu-1-old-vcpus_0']
-        self.assertEqual(names, naming.find_libvirt_groups(names, 1, {0}))
+        self.assertEqual(names[:1], find(names, 1, 'new', {0}))
 
 
 class ThreadsTest(base.TestCase):
