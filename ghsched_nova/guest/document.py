@@ -23,6 +23,9 @@ import re
 
 from lxml import etree
 
+#: Names of the x86 architectures, in domains and of hosts (``uname -m``).
+X86 = frozenset({'x86_64', 'i686'})
+
 _DECLARATION = re.compile(r'\s*<\?xml\s[^>]*\?>')
 
 
@@ -45,6 +48,12 @@ def parse_document(xml: str, tag: str = 'domain',
     if root.tag != tag:
         raise error(f'not a {tag} XML but <{root.tag}>')
     return root
+
+
+def read_arch(root: etree._Element) -> str:
+    """Return a domain's architecture; empty if its XML names none."""
+    kind = root.find('os/type')
+    return '' if kind is None else kind.get('arch', '')
 
 
 def parse_element(xml: str | bytes, error: type[ValueError] = DocumentError

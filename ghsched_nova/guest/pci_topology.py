@@ -98,13 +98,13 @@ def get_machine_type(root: etree._Element) -> str:
     libvirt uses i440fx for an x86 domain without a machine type.
     """
     kind = root.find('os/type')
-    arch = '' if kind is None else kind.get('arch', '')
+    arch = document.read_arch(root)
     name = '' if kind is None else kind.get('machine', '')
     if name == 'q35' or name.startswith('pc-q35'):
         return 'q35'
     if name == 'pc' or name.startswith('pc-i440fx'):
         return 'i440fx'
-    if not name and arch in ('', 'x86_64', 'i686'):
+    if not name and arch in {'', *document.X86}:
         return 'i440fx'
     if name == 'virt' or name.startswith('virt-') or not name:
         return 'virt' if arch in ('aarch64', 'armv7l') else f'{arch} virt'

@@ -152,6 +152,8 @@ class Dialect:
         not to all threads of the group together.
     :param own_rmids: whether each control group has its own monitoring ids
         (PMG of MPAM). Otherwise all control groups share them.
+    :param x86: whether the processors have the x86 instruction set; the others
+        are of Arm.
     :param staged: whether a write to one line of a group also changes its
         other lines, see :mod:`ghsched_nova.resctrl.staged`.
     """
@@ -171,6 +173,7 @@ class Dialect:
     devices: bool = False
     per_core: bool = False
     own_rmids: bool = True
+    x86: bool = False
     staged: bool = False
 
     def find_knob(self, role: Role) -> Knob | None:
@@ -319,6 +322,7 @@ INTEL = Dialect(
     # the control is per core, at the link to the L3 cache.
     per_core=True,
     own_rmids=False,
+    x86=True,
 )
 
 INTEL_MBPS = Dialect(
@@ -341,6 +345,7 @@ INTEL_MBPS = Dialect(
     # Before 10.8 libvirt refuses values above 100.
     libvirt=False,
     own_rmids=False,
+    x86=True,
 )
 
 AMD = Dialect(
@@ -366,6 +371,7 @@ AMD = Dialect(
     # it refuses values above 100.
     libvirt=False,
     own_rmids=False,
+    x86=True,
 )
 
 MPAM = Dialect(

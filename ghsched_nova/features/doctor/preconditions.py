@@ -26,9 +26,10 @@ from collections.abc import Set
 from dataclasses import dataclass
 import re
 
-_X86 = ('x86_64', 'i686')
+from ghsched_nova.guest import document
+
 _ARM = ('aarch64', 'arm64')
-_DRIVERS = {**dict.fromkeys(_X86, ('X86_CPU_RESCTRL',)),
+_DRIVERS = {**dict.fromkeys(document.X86, ('X86_CPU_RESCTRL',)),
             **dict.fromkeys(_ARM, ('ARM64_MPAM', 'ARM64_MPAM_DRIVER'))}
 #: Flags in /proc/cpuinfo that the processor must have.
 _FLAGS = ('rdt_a', 'mba')
@@ -136,7 +137,8 @@ def _check_kernel_option(kernel: Kernel) -> Iterator[UnmetPrecondition]:
     built = _is_option_built(kernel.config, 'RESCTRL_FS')
     # Before Linux 6.16 the file system was a part of the driver for x86.
     old = built is None and _is_option_built(kernel.config, 'X86_CPU_RESCTRL')
-    if not built and not old and kernel.machine not in _X86 or built is False:
+    if built is False or (
+            not built and not old and kernel.machine not in document.X86):
         yield UnmetPrecondition(
             'kernel option', f'the kernel {kernel.release} is built without '
             'CONFIG_RESCTRL_FS', 'boot a kernel that is built with '
@@ -203,7 +205,7 @@ def _find_disabling_parameter(words: Iterable[str]) -> str:
 
 def _check_processor(kernel: Kernel) -> Iterator[UnmetPrecondition]:
     lines = re.findall(r'^flags\s*:(.*)$', kernel.cpuinfo, re.M)
-    if kernel.machine not in _X86 or not lines:
+    if kernel.machine not in document.X86 or not lines:
         return
     lacking = [flag for flag in _FLAGS if flag not in lines[0].split()]
     if lacking:

@@ -325,7 +325,7 @@ def _set_cpu_topology(root: etree._Element, cpu: etree._Element,
         numa = cpu.find('numa')
         document.insert_children(cpu, [element], len(cpu) if numa is None
                                  else cpu.index(numa))
-    arm = _read_arch(root) == 'aarch64'
+    arm = document.read_arch(root) == 'aarch64'
     # QEMU supports dies only on x86, and clusters only on Arm.
     dies = 1 if arm else found.dies
     clusters = found.clusters if arm and host.clusters else 1
@@ -395,7 +395,7 @@ def _add_cache_element(root: etree._Element, cpu: etree._Element) -> None:
     the element only there.
     """
     mode = cpu.get('mode')
-    if (mode is None or _read_arch(root) not in ('x86_64', 'i686')
+    if (mode is None or document.read_arch(root) not in document.X86
             or cpu.find('cache') is not None):
         return
     if mode == 'host-passthrough':
@@ -409,11 +409,6 @@ def _add_cache_element(root: etree._Element, cpu: etree._Element) -> None:
     document.insert_children(cpu, [cache], place)
 
 
-def _read_arch(root: etree._Element) -> str:
-    kind = root.find('os/type')
-    return '' if kind is None else kind.get('arch', '')
-
-
 # -- the guest's own policy ---------------------------------------------------
 
 
@@ -423,7 +418,8 @@ def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
     The guest can read the string from SMBIOS, which Nova sets only for x86.
     """
     os = root.find('os')
-    if os is None or _read_arch(root) not in ('x86_64', 'i686', 'aarch64'):
+    if os is None or document.read_arch(root) not in {
+            'aarch64', *document.X86}:
         return
     if os.find('smbios') is None:
         document.insert_children(os, [etree.Element('smbios', mode='sysinfo')],

@@ -258,8 +258,7 @@ def _build_simulated_machine(
     except MachineError as error:
         raise schema.Invalid(f'contention.{error}') from None
     return machine if machine.curve else replace(
-        machine,
-        curve=shipped.load_curve_for_resctrl_variant(resctrl.dialect.name))
+        machine, curve=shipped.load_closest_curve(resctrl.dialect.x86))
 
 
 def _parse_cpu_list(name: str, value: str | int) -> frozenset[int]:

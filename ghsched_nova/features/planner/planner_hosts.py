@@ -35,10 +35,6 @@ _NAMESPACE = uuid.UUID('7c2c2e0b-27a0-5a0e-9f43-6f4d6a0c5b7e')
 #: Disk space in GiB of hosts whose host file gives none: always enough.
 _ENOUGH = 10 ** 9
 
-
-#: Dialects of resctrl on x86.
-_X86_DIALECTS = frozenset({'amd-qos', 'intel-rdt', 'intel-mba-mbps'})
-
 #: Size of the smallest pages in KiB.
 _SMALL_PAGE_KIB = 4
 
@@ -69,13 +65,9 @@ def make_providers(host: HostFile, name: str
                 capabilities=resctrl.capabilities | {
                     'VCPU_REALTIME', 'VCPU_DEADLINE', 'VCPU_DEADLINE_SHARED',
                     'CPU_CACHE', 'IRQ_BYPASS',
-                    *(['PV_HINTS'] if _is_x86(host) else [])}),
+                    *(['PV_HINTS'] if host.resctrl.dialect.x86 else [])}),
         host.tree_config)
     return (*found, *host_pfs.make_pf_providers(found[0], host.pfs))
-
-
-def _is_x86(host: HostFile) -> bool:
-    return host.resctrl.dialect.name in _X86_DIALECTS
 
 
 def make_planner_host(host: HostFile, name: str) -> hosts.PlannedHost:

@@ -30,9 +30,6 @@ from ghsched_placement.features.pv_hints import hints_part
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 
-#: Hardware names of hosts whose KVM has hints (``uname -m``).
-X86 = frozenset({'x86_64', 'i686'})
-
 _HINTS = ('hint-dedicated', 'poll-control')
 
 #: Reason to refuse a guest.
@@ -50,9 +47,8 @@ def render_hints(xml: str) -> str:
         guest, or if QEMU has no CPUs other than those of the vCPUs.
     """
     root = document.parse_document(xml)
-    machine = root.find('os/type')
-    arch = '' if machine is None else machine.get('arch', '')
-    if arch and arch not in X86:
+    arch = document.read_arch(root)
+    if arch and arch not in document.X86:
         raise PolicyError(keys.PV_HINTS.extra_spec,
                           f'KVM has these hints for x86 only, not for {arch}')
     hidden = root.find('features/kvm/hidden')

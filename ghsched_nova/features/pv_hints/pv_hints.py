@@ -16,6 +16,7 @@ import dataclasses
 import platform
 
 from ghsched_nova.features.pv_hints import hint_xml
+from ghsched_nova.guest import document
 from ghsched_nova.host import compute_hooks
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features.pv_hints import hints_part
@@ -34,9 +35,8 @@ class ParavirtualHints(compute_hooks.ComputePart):
         self._machine = machine
 
     def describe_host(self, found: HostDescription) -> HostDescription:
-        """Add the capability of KVM's hints to the description of an x86 host.
-        """
-        if self._machine not in hint_xml.X86:
+        """Return the description of the host with the capability of hints."""
+        if self._machine not in document.X86:
             return found
         return dataclasses.replace(found, capabilities=found.capabilities
                                    | {hints_part.CAPABILITY})

@@ -19,10 +19,6 @@ from ghsched_placement.features.density import documents
 
 DIRECTORY = Path(__file__).parent / 'curves'
 
-#: Control interfaces of processors with the x86 instruction set; the others
-#: are of Arm.
-_X86 = frozenset({'intel-rdt', 'intel-mba-mbps', 'amd-qos'})
-
 
 def load_shipped_curve(name: str) -> LatencyCurve:
     """Load a memory latency curve that is shipped with ghsched.
@@ -33,13 +29,10 @@ def load_shipped_curve(name: str) -> LatencyCurve:
         str(DIRECTORY / f'{name}.yaml')))
 
 
-def load_curve_for_resctrl_variant(dialect: str) -> LatencyCurve:
-    """Load the memory latency curve for hosts with a given variant of resctrl.
+def load_closest_curve(is_x86: bool) -> LatencyCurve:
+    """Load the memory latency curve for hosts of a processor architecture.
 
-    Variants of Arm processors get the curve of a Graviton3, and variants of
-    x86 processors that of a Skylake. Both curves are shipped with ghsched.
-
-    :param dialect: name of the host's variant of resctrl.
+    Arm processors get the curve of a Graviton3, and x86 processors that of a
+    Skylake. Both curves are shipped with ghsched.
     """
-    return load_shipped_curve('mess-skylake' if dialect in
-                              _X86 else 'mess-graviton3')
+    return load_shipped_curve('mess-skylake' if is_x86 else 'mess-graviton3')
