@@ -31,13 +31,13 @@ from ghsched_placement.features.doctor import leftovers
 from ghsched_placement.features.live_change import change_report
 from ghsched_placement.features.live_change import move_report
 from ghsched_placement.features.live_change import server_change
+from ghsched_placement.features.planner import flavor_capacity
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import flavor
-from ghsched_placement.osc import flavor_capacity
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import server
 from ghsched_placement.tests import base

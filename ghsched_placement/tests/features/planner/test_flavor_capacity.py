@@ -16,6 +16,7 @@ import json
 import types
 
 from ghsched_placement.features.exporter import cloud_cache
+from ghsched_placement.features.planner import flavor_capacity
 from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import rebalance_for_flavor
@@ -28,7 +29,6 @@ from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
-from ghsched_placement.osc import flavor_capacity
 from ghsched_placement.osc import node_capacities
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
