@@ -36,11 +36,12 @@ from nova import objects
 from oslo_log import log as logging
 
 from ghsched_nova.nova_fixes import live_migrations
-from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
+patch = patches.make_patch_decorator(registry.COMPUTE)
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Status of a live migration from the start of libvirt's copy until Nova has
@@ -69,25 +70,10 @@ class ResultUnknown(Exception):  # noqa: N818
     """
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to complete live migrations after a restart.
-
-    At its start Nova's ``ComputeManager._reset_live_migration`` resets the
-    server to the source host, even if libvirt has copied the guest to the
-    destination meanwhile. For servers whose flavor has ghsched extra specs the
-    patch asks libvirt first, and then finishes the migration or rolls it back.
-    A second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager.'
-        '_reset_live_migration',
-        servers.limit_to_ghsched_servers(_reset_live_migration, 2))
-
-
 @seam('nova.virt.libvirt.driver.LibvirtDriver._host')
 @seam('nova.compute.manager.ComputeManager.driver')
-@seam('nova.compute.manager.ComputeManager._reset_live_migration',
-      ('self', 'context', 'instance'))
+@patch('nova.compute.manager.ComputeManager._reset_live_migration',
+       ('self', 'context', 'instance'), only_ours=True)
 def _reset_live_migration(original: Callable[..., Any], manager: Any,
                           context: Any, instance: Any) -> Any:
     host = manager.driver._host

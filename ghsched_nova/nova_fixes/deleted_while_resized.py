@@ -26,29 +26,17 @@ from typing import Any
 from nova.compute import task_states
 from nova import exception
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 from ghsched_placement.flavor import policy as policies
 
-seam = registry.make_seam_decorator(registry.API)
+patch = patches.make_patch_decorator(registry.API)
 
 _DELETING = (task_states.DELETING, task_states.SOFT_DELETING)
 
 
-def patch_nova_api() -> None:
-    """Patch nova-api to keep the task state of resized servers on deletion.
-
-    Before nova-api deletes a server in VERIFY_RESIZE, it confirms the resize,
-    which clears the task state ``deleting``. If nova-compute restarts
-    meanwhile, it does not resume the deletion. For servers whose flavor has
-    ghsched extra specs the patch sets the task state again. A second call
-    changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.api.API._confirm_resize_on_deleting', _confirm_resize)
-
-
-@seam('nova.compute.api.API._confirm_resize_on_deleting',
-      ('self', 'context', 'instance'))
+@patch('nova.compute.api.API._confirm_resize_on_deleting',
+       ('self', 'context', 'instance'))
 def _confirm_resize(original: Callable[..., Any], compute_api: Any,
                     context: Any, instance: Any) -> Any:
     before = instance.task_state

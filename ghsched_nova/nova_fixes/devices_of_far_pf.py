@@ -29,45 +29,19 @@ import contextlib
 import contextvars
 from typing import Any
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 from ghsched_placement.flavor import policy as policies
 
-both_seam = registry.make_seam_decorator(registry.COMPUTE, registry.SCHEDULER)
-compute_seam = registry.make_seam_decorator(registry.COMPUTE)
-scheduler_seam = registry.make_seam_decorator(registry.SCHEDULER)
+patch_both = patches.make_patch_decorator(registry.COMPUTE, registry.SCHEDULER)
+patch_compute = patches.make_patch_decorator(registry.COMPUTE)
+patch_scheduler = patches.make_patch_decorator(registry.SCHEDULER)
 
-_FILTER = 'nova.pci.stats.PciDeviceStats._filter_pools'
 _TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
 
 #: Whether the flavor of the server that this thread schedules or claims has
 #: ghsched extra specs.
 _is_ours = contextvars.ContextVar('ghsched_devices_of_far_pf', default=False)
-
-
-def patch_nova_scheduler() -> None:
-    """Patch nova-scheduler to count only VFs that Placement has allocated.
-
-    Nova's ``PciDeviceStats._filter_pools`` accepts a host if a PF near the
-    guest has enough free VFs, although Placement has allocated VFs of another
-    PF. The patch acts on flavors with ghsched extra specs. A second call
-    changes nothing.
-    """
-    registry.replace_function(_FILTER, _filter_pools)
-    registry.replace_function(
-        'nova.scheduler.manager.SchedulerManager._schedule', _schedule_request)
-
-
-def patch_nova_compute() -> None:
-    """Patch nova-compute to claim only VFs that Placement has allocated.
-
-    Nova's ``PciDeviceStats._filter_pools`` accepts a PF near the guest with
-    enough free VFs, although Placement has allocated VFs of another PF. The
-    claim then takes too few devices or is refused. The patch acts on flavors
-    with ghsched extra specs. A second call changes nothing.
-    """
-    registry.replace_function(_FILTER, _filter_pools)
-    registry.replace_function(f'{_TRACKER}.instance_claim', _instance_claim)
-    registry.replace_function(f'{_TRACKER}._move_claim', _move_claim)
 
 
 @contextlib.contextmanager
@@ -85,10 +59,10 @@ def limited_to_allocated_devices(flavor: Any) -> Iterator[None]:
         _is_ours.reset(token)
 
 
-@scheduler_seam('nova.scheduler.manager.SchedulerManager._schedule',
-                ('self', 'context', 'spec_obj', 'instance_uuids',
-                 'alloc_reqs_by_rp_uuid', 'provider_summaries',
-                 'allocation_request_version', 'return_alternates'))
+@patch_scheduler('nova.scheduler.manager.SchedulerManager._schedule',
+                 ('self', 'context', 'spec_obj', 'instance_uuids',
+                  'alloc_reqs_by_rp_uuid', 'provider_summaries',
+                  'allocation_request_version', 'return_alternates'))
 def _schedule_request(original: Callable[...,
                                          Any], scheduler: Any, context: Any,
                       spec_obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -96,19 +70,19 @@ def _schedule_request(original: Callable[...,
         return original(scheduler, context, spec_obj, *args, **kwargs)
 
 
-@compute_seam(f'{_TRACKER}.instance_claim',
-              ('self', 'context', 'instance', 'nodename', 'allocations',
-               'limits'))
+@patch_compute(f'{_TRACKER}.instance_claim',
+               ('self', 'context', 'instance', 'nodename', 'allocations',
+                'limits'))
 def _instance_claim(original: Callable[..., Any], tracker: Any, context: Any,
                     instance: Any, *args: Any, **kwargs: Any) -> Any:
     with limited_to_allocated_devices(instance.flavor):
         return original(tracker, context, instance, *args, **kwargs)
 
 
-@compute_seam(f'{_TRACKER}._move_claim',
-              ('self', 'context', 'instance', 'new_flavor', 'nodename',
-               'migration', 'allocations', 'move_type', 'image_meta',
-               'limits'))
+@patch_compute(f'{_TRACKER}._move_claim',
+               ('self', 'context', 'instance', 'new_flavor', 'nodename',
+                'migration', 'allocations', 'move_type', 'image_meta',
+                'limits'))
 def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
                 instance: Any, new_flavor: Any, *args: Any,
                 **kwargs: Any) -> Any:
@@ -117,7 +91,8 @@ def _move_claim(original: Callable[..., Any], tracker: Any, context: Any,
                         **kwargs)
 
 
-@both_seam(_FILTER, ('self', 'pools', 'request', 'numa_cells', 'rp_uuids'))
+@patch_both('nova.pci.stats.PciDeviceStats._filter_pools',
+            ('self', 'pools', 'request', 'numa_cells', 'rp_uuids'))
 def _filter_pools(original: Callable[..., Any], pci_stats: Any,
                   pools: Sequence[Any], request: Any, numa_cells: Any,
                   rp_uuids: Sequence[str]) -> Any:

@@ -23,27 +23,15 @@ this one. See
 from collections.abc import Callable
 from typing import Any
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
-seam = registry.make_seam_decorator(registry.COMPUTE)
+patch = patches.make_patch_decorator(registry.COMPUTE)
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to ignore devices of an evacuated server's old host.
-
-    Until a lost host is back, Nova's records still allocate its devices to the
-    evacuated server. Nova then raises KeyError on the new host, or mistakes
-    them for devices of the new host. For servers whose flavor has ghsched
-    extra specs the patch lists only the devices of the server's own PCI
-    requests. A second call changes nothing.
-    """
-    registry.replace_function('nova.objects.instance.Instance.get_pci_devices',
-                              _get_local_devices)
-
-
-@seam('nova.objects.instance.Instance.get_pci_devices',
-      ('self', 'source', 'request_id'))
+@patch('nova.objects.instance.Instance.get_pci_devices',
+       ('self', 'source', 'request_id'))
 def _get_local_devices(original: Callable[..., Any],
                        instance: Any,
                        source: int | None = None,

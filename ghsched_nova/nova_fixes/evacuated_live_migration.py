@@ -32,13 +32,14 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from ghsched_nova.nova_fixes import live_migrations
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
-api_seam = registry.make_seam_decorator(registry.API)
-compute_seam = registry.make_seam_decorator(registry.COMPUTE)
+patch_api = patches.make_patch_decorator(registry.API)
+patch_compute = patches.make_patch_decorator(registry.COMPUTE)
 
 #: Number of rpc_response_timeout periods after which nova-conductor has given
 #: up on a silent host.
@@ -48,45 +49,20 @@ _TIME_OUTS = 2
 _EVACUATING = ('accepted', 'pre-migrating')
 
 
-def patch_nova_api() -> None:
-    """Patch nova-api to cancel a server's live migrations before evacuation.
-
-    Otherwise nova-conductor may mistake the record of a live migration for
-    that of the evacuation. The patch acts on servers whose flavor has ghsched
-    extra specs. A second call changes nothing.
-    """
-    registry.replace_function('nova.compute.api.API.evacuate', _evacuate)
-    registry.replace_function(
-        'nova.conductor.api.ComputeTaskAPI.rebuild_instance',
-        _cancel_and_rebuild)
-
-
-def patch_nova_compute() -> None:
-    """Patch nova-compute to ignore requests for cancelled live migrations.
-
-    When a failed host runs again, its nova-compute receives old requests, also
-    for servers that have been evacuated meanwhile. The patch acts on servers
-    whose flavor has ghsched extra specs. A second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager.live_migration',
-        servers.limit_to_ghsched_servers(_start_unless_cancelled, 3))
-
-
-@api_seam('nova.compute.api.API.evacuate',
-          ('self', 'context', 'instance', 'host', 'on_shared_storage',
-           'admin_password', 'force', 'target_state'))
+@patch_api('nova.compute.api.API.evacuate',
+           ('self', 'context', 'instance', 'host', 'on_shared_storage',
+            'admin_password', 'force', 'target_state'))
 def _evacuate(original: Callable[..., Any], api: Any, context: Any,
               instance: Any, *args: Any, **kwargs: Any) -> Any:
     refuse_early_evacuation(context, instance)
     return original(api, context, instance, *args, **kwargs)
 
 
-@api_seam('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
-          ('self', 'context', 'instance', 'orig_image_ref', 'image_ref',
-           'injected_files', 'new_pass', 'orig_sys_metadata', 'bdms',
-           'recreate', 'on_shared_storage', 'preserve_ephemeral', 'host',
-           'request_spec', 'reimage_boot_volume', 'target_state'))
+@patch_api('nova.conductor.api.ComputeTaskAPI.rebuild_instance',
+           ('self', 'context', 'instance', 'orig_image_ref', 'image_ref',
+            'injected_files', 'new_pass', 'orig_sys_metadata', 'bdms',
+            'recreate', 'on_shared_storage', 'preserve_ephemeral', 'host',
+            'request_spec', 'reimage_boot_volume', 'target_state'))
 def _cancel_and_rebuild(original: Callable[..., Any],
                         api: Any,
                         context: Any,
@@ -165,9 +141,9 @@ def is_being_scheduled(migration: Any) -> bool:
         since, _TIME_OUTS * nova.conf.CONF.rpc_response_timeout)
 
 
-@compute_seam('nova.compute.manager.ComputeManager.live_migration',
-              ('self', 'context', 'dest', 'instance', 'block_migration',
-               'migration', 'migrate_data'))
+@patch_compute('nova.compute.manager.ComputeManager.live_migration',
+               ('self', 'context', 'dest', 'instance', 'block_migration',
+                'migration', 'migrate_data'), only_ours=True)
 def _start_unless_cancelled(original: Callable[..., Any], manager: Any,
                             context: Any, *args: Any, **kwargs: Any) -> Any:
     """Start a live migration unless it was cancelled for an evacuation.

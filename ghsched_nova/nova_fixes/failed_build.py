@@ -29,11 +29,12 @@ from nova.virt import driver
 from oslo_log import log as logging
 from oslo_utils import excutils
 
-from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
+patch = patches.make_patch_decorator(registry.COMPUTE)
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Errors after which Nova needs the guest as it is, or has destroyed it: it
@@ -43,22 +44,11 @@ _HANDLED_BY_NOVA = (exception.RescheduledException,
                     exception.UnexpectedDeletingTaskStateError)
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to destroy the guests of failed builds.
-
-    The patch acts on servers whose flavor has ghsched extra specs. A second
-    call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager._build_and_run_instance',
-        servers.limit_to_ghsched_servers(_build_and_run_instance, 2))
-
-
-@seam('nova.compute.manager.ComputeManager._build_and_run_instance',
-      ('self', 'context', 'instance', 'image', 'injected_files',
-       'admin_password', 'requested_networks', 'security_groups',
-       'block_device_mapping', 'node', 'limits', 'filter_properties',
-       'request_spec', 'accel_uuids'))
+@patch('nova.compute.manager.ComputeManager._build_and_run_instance',
+       ('self', 'context', 'instance', 'image', 'injected_files',
+        'admin_password', 'requested_networks', 'security_groups',
+        'block_device_mapping', 'node', 'limits', 'filter_properties',
+        'request_spec', 'accel_uuids'), only_ours=True)
 def _build_and_run_instance(original: Callable[..., Any], manager: Any,
                             context: Any, instance: Any, image: Any,
                             injected_files: Any, admin_password: Any,

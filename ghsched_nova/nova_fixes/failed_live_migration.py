@@ -25,11 +25,12 @@ from typing import Any
 from nova import objects
 from oslo_log import log as logging
 
-from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
+patch = patches.make_patch_decorator(registry.COMPUTE)
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Fields of an instance that a migration context changes, and the migration
@@ -38,22 +39,8 @@ _OF_MIGRATION = ('migration_context', 'numa_topology', 'pci_requests',
                  'pci_devices', 'resources')
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to roll back live migrations if Placement is down.
-
-    In Nova an error of ``ComputeManager._revert_allocation`` ends the
-    rollback, and the server stays migrating or is set to ``ERROR``. For
-    servers whose flavor has ghsched extra specs the error is logged and the
-    rollback continues. A second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager.'
-        '_revert_allocation',
-        servers.limit_to_ghsched_servers(revert_allocation, 2))
-
-
-@seam('nova.compute.manager.ComputeManager._revert_allocation',
-      ('self', 'context', 'instance', 'migration'))
+@patch('nova.compute.manager.ComputeManager._revert_allocation',
+       ('self', 'context', 'instance', 'migration'), only_ours=True)
 def revert_allocation(original: Callable[..., Any], manager: Any, context: Any,
                       instance: Any, migration: Any) -> Any:
     """Return a failed live migration's allocation to its server.

@@ -25,29 +25,18 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_utils import excutils
 
-from ghsched_nova.nova_fixes import servers
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
+patch = patches.make_patch_decorator(registry.COMPUTE)
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to delete allocations of failed live migrations.
-
-    The patch acts after libvirt has copied the guest, on servers whose flavor
-    has ghsched extra specs. A second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager.'
-        '_post_live_migration_update_host',
-        servers.limit_to_ghsched_servers(_post_live_migration, 2))
-
-
-@seam('nova.compute.manager.ComputeManager._post_live_migration_update_host',
-      ('self', 'ctxt', 'instance', 'dest', 'block_migration', 'migrate_data',
-       'source_bdms'))
+@patch('nova.compute.manager.ComputeManager._post_live_migration_update_host',
+       ('self', 'ctxt', 'instance', 'dest', 'block_migration', 'migrate_data',
+        'source_bdms'), only_ours=True)
 def _post_live_migration(original: Callable[..., Any], manager: Any,
                          context: Any, instance: Any, dest: str,
                          block_migration: bool = False,

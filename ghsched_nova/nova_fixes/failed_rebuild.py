@@ -21,29 +21,18 @@ that is rebuilt on its own host would hold nothing any more. See
 from collections.abc import Callable
 from typing import Any
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
+patch = patches.make_patch_decorator(registry.COMPUTE)
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to keep a server's allocation if a rebuild fails.
-
-    Nova's ``ComputeManager.rebuild_instance`` handles each failure as that of
-    an evacuation, and removes the server's allocation in Placement. The patch
-    keeps the allocation of servers that are rebuilt on their host, and whose
-    flavor has ghsched extra specs. A second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.resource_tracker.ResourceTracker.'
-        'delete_allocation_for_evacuated_instance', _delete_allocation)
-
-
 @seam('nova.compute.resource_tracker.ResourceTracker.host')
-@seam('nova.compute.resource_tracker.ResourceTracker.'
-      'delete_allocation_for_evacuated_instance',
-      ('self', 'context', 'instance', 'node', 'node_type'))
+@patch('nova.compute.resource_tracker.ResourceTracker.'
+       'delete_allocation_for_evacuated_instance',
+       ('self', 'context', 'instance', 'node', 'node_type'))
 def _delete_allocation(original: Callable[..., Any],
                        tracker: Any,
                        context: Any,

@@ -23,31 +23,19 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
-seam = registry.make_seam_decorator(registry.COMPUTE)
+patch = patches.make_patch_decorator(registry.COMPUTE)
 
 #: Attribute that marks an instance whose new flavor must not be reset.
 _KEEPS = '_ghsched_keeps_flavor'
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to keep the new flavor if finishing a resize fails.
-
-    The server then has the claim and the allocation of the new flavor, but
-    Nova's ``ComputeManager._finish_resize`` resets it to the old flavor. The
-    patch skips this for a server that :func:`keep_new_flavor` has marked. A
-    second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager.'
-        '_set_instance_info', _set_instance_info)
-
-
-@seam('nova.compute.manager.ComputeManager._set_instance_info',
-      ('instance', 'flavor'))
+@patch('nova.compute.manager.ComputeManager._set_instance_info',
+       ('instance', 'flavor'))
 def _set_instance_info(original: Callable[..., None], instance: Any,
                        flavor: Any) -> None:
     if instance.__dict__.pop(_KEEPS, False):
@@ -63,7 +51,7 @@ def keep_new_flavor(instance: Any) -> None:
     """Mark an instance so that Nova does not reset it to its old flavor.
 
     The mark is an attribute of this object and is not stored in the database.
-    It has no effect without the patch of :func:`patch_nova_compute`.
+    It has no effect without the patch of :func:`_set_instance_info`.
     """
     if instance.new_flavor is not None and (
             instance.flavor.flavorid == instance.new_flavor.flavorid

@@ -27,13 +27,6 @@ from ghsched_nova.nova_seams import registry
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-def patch_nova_compute() -> None:
-    """Do nothing, because ghsched's compute driver applies this fix later.
-
-    The connection to libvirt does not exist yet when nova-compute starts.
-    """
-
-
 @seam('nova.virt.libvirt.host.Host._wrapped_conn_lock')
 @seam('nova.virt.libvirt.host.Host._get_connection', ('self',))
 @seam('nova.virt.libvirt.host.Host._test_connection', ('conn',))

@@ -33,11 +33,13 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 
 from ghsched_nova.nova_fixes import live_migrations
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 
 LOG = logging.getLogger(__name__)
 
+patch = patches.make_patch_decorator(registry.COMPUTE)
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Format of temporary PCI addresses. No device has such an address, because
@@ -45,32 +47,8 @@ seam = registry.make_seam_decorator(registry.COMPUTE)
 _NOWHERE = '1{:07x}:00:00.0'
 
 
-def patch_nova_compute() -> None:
-    """Patch nova-compute to live-migrate guests with the flavor's devices.
-
-    The patch acts on servers whose flavor has ghsched extra specs and asks for
-    passthrough devices. It keeps the server's PCI requests. In the guest's
-    XML, each device address is replaced only once, even if the address of one
-    device on the source is that of another on the destination. The destination
-    releases the devices that it has claimed if it refuses the migration, and
-    also if the migration failed and the destination was not asked to roll it
-    back. A second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager.'
-        '_flavor_based_pci_claim',
-        servers.limit_to_ghsched_servers(_claim_devices, 2))
-    registry.replace_function(
-        'nova.compute.manager.ComputeManager.'
-        'check_can_live_migrate_destination',
-        servers.limit_to_ghsched_servers(_check_destination, 2))
-    registry.replace_function(
-        'nova.compute.resource_tracker.ResourceTracker.'
-        '_update_usage_from_migrations', _update_usage_from_migrations)
-
-
-@seam('nova.compute.manager.ComputeManager._flavor_based_pci_claim',
-      ('self', 'ctxt', 'instance', 'pci_requests'))
+@patch('nova.compute.manager.ComputeManager._flavor_based_pci_claim',
+       ('self', 'ctxt', 'instance', 'pci_requests'), only_ours=True)
 def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
                    instance: Any, pci_requests: Any) -> dict[str, str]:
     """Claim a guest's devices on the destination of a live migration.
@@ -87,9 +65,10 @@ def _claim_devices(original: Callable[..., Any], manager: Any, context: Any,
 @seam('nova.compute.resource_tracker.ResourceTracker.pci_tracker')
 @seam('nova.compute.resource_tracker.ResourceTracker.'
       'free_pci_device_claims_for_instance', ('self', 'context', 'instance'))
-@seam('nova.compute.manager.ComputeManager.check_can_live_migrate_destination',
-      ('self', 'ctxt', 'instance', 'block_migration', 'disk_over_commit',
-       'migration', 'limits'))
+@patch('nova.compute.manager.ComputeManager.'
+       'check_can_live_migrate_destination',
+       ('self', 'ctxt', 'instance', 'block_migration', 'disk_over_commit',
+        'migration', 'limits'), only_ours=True)
 def _check_destination(original: Callable[...,
                                           Any], manager: Any, context: Any,
                        instance: Any, *args: Any, **kwargs: Any) -> Any:
@@ -107,9 +86,9 @@ def _check_destination(original: Callable[...,
                     context, instance)
 
 
-@seam('nova.compute.resource_tracker.ResourceTracker.'
-      '_update_usage_from_migrations',
-      ('self', 'context', 'migrations', 'nodename'))
+@patch('nova.compute.resource_tracker.ResourceTracker.'
+       '_update_usage_from_migrations',
+       ('self', 'context', 'migrations', 'nodename'))
 @seam('nova.pci.manager.PciDevTracker.claims')
 @seam('nova.pci.manager.PciDevTracker.free_instance_claims',
       ('self', 'context', 'instance'))

@@ -36,6 +36,7 @@ from nova import objects
 from oslo_log import log as logging
 
 from ghsched_nova.host import allocation_check
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import pci
 from ghsched_nova.nova_seams import registry
@@ -49,25 +50,12 @@ from ghsched_placement.query import node_assignment
 
 LOG = logging.getLogger(__name__)
 
+patch = patches.make_patch_decorator(registry.COMPUTE)
 seam = registry.make_seam_decorator(registry.COMPUTE)
 
 #: Function that returns whether a guest can share a control group of the
 #: destination. It takes the guest's policy and host NUMA nodes.
 CanJoin: TypeAlias = Callable[[policies.GuestPolicy, Sequence[int]], bool]
-
-
-def patch_nova_compute() -> None:
-    """Patch nova-compute to claim the allocated NUMA nodes at a destination.
-
-    A live migration's claim should take the NUMA nodes on which Placement has
-    allocated the guest's bandwidth. Nova 31 to 33 do not pass the limits of
-    the claim to the destination (bug 2153425). No release passes them if an
-    administrator forces the destination host. The patch acts on servers whose
-    flavor has ghsched extra specs. A second call changes nothing.
-    """
-    registry.replace_function(
-        'nova.compute.resource_tracker.ResourceTracker.'
-        'live_migration_claim', _claim_with_limits)
 
 
 @dataclass(frozen=True)
@@ -100,9 +88,9 @@ class Destination:
                 for pf, node in self.node_of_pf.items()}
 
 
-@seam('nova.compute.resource_tracker.ResourceTracker.live_migration_claim',
-      ('self', 'context', 'instance', 'nodename', 'migration', 'limits',
-       'allocs'))
+@patch('nova.compute.resource_tracker.ResourceTracker.live_migration_claim',
+       ('self', 'context', 'instance', 'nodename', 'migration', 'limits',
+        'allocs'))
 def _claim_with_limits(original: Callable[..., Any], tracker: Any,
                        context: Any, instance: Any, nodename: str,
                        migration: Any, limits: Any, allocs: Any) -> Any:

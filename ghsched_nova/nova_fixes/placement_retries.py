@@ -27,11 +27,12 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception
 import tenacity
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
 from ghsched_placement.base import retries
 from ghsched_placement.providers import names
 
-seam = registry.make_seam_decorator(registry.API, registry.COMPUTE)
+patch = patches.make_patch_decorator(registry.API, registry.COMPUTE)
 
 #: Number of attempts to delete an allocation.
 _ATTEMPTS = 6
@@ -42,25 +43,9 @@ _ATTEMPTS = 6
 _OF_PROVIDER = 'Inventory and/or allocations changed'
 
 
-def patch_nova_api() -> None:
-    """Patch nova-api to retry the deletion of allocations after a conflict.
-
-    After a 409 with ``placement.concurrent_update`` Nova retries other
-    changes, but not a deletion, and sets the server to ``ERROR``. The patch
-    acts on servers with an allocation of a ghsched resource class. A second
-    call changes nothing.
-    """
-    registry.replace_function(
-        'nova.scheduler.client.report.SchedulerReportClient.'
-        'delete_allocation_for_instance', _delete_with_retries)
-
-
-patch_nova_compute = patch_nova_api
-
-
-@seam('nova.scheduler.client.report.SchedulerReportClient.'
-      'delete_allocation_for_instance',
-      ('self', 'context', 'uuid', 'consumer_type', 'force'))
+@patch('nova.scheduler.client.report.SchedulerReportClient.'
+       'delete_allocation_for_instance',
+       ('self', 'context', 'uuid', 'consumer_type', 'force'))
 def _delete_with_retries(original: Callable[...,
                                             Any], client: Any, context: Any,
                          uuid: str, *args: Any, **kwargs: Any) -> Any:

@@ -30,50 +30,36 @@ from nova import objects
 from nova.virt import hardware
 from oslo_log import log as logging
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import registry
 from ghsched_placement.flavor import policy as policies
 
 LOG = logging.getLogger(__name__)
 
+patch = patches.make_patch_decorator(registry.API)
 seam = registry.make_seam_decorator(registry.API)
-
-#: Methods of ``nova.compute.api.API`` that schedule a guest again.
-MOVES = ('evacuate', 'live_migrate', 'rebuild', 'resize', 'unshelve')
 
 #: Fields of a flavor by which nova-scheduler schedules a move.
 _OF_FLAVOR = ('flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
               'swap', 'extra_specs')
 
 
-def patch_nova_api() -> None:
-    """Patch nova-api to correct RequestSpecs after failed or reverted resizes.
-
-    Nova leaves the flavor or the PCI requests of the failed resize in the
-    server's RequestSpec, and the next move asks Placement for the wrong
-    resources. For servers whose flavor has ghsched extra specs the RequestSpec
-    is corrected before each move. A second call changes nothing.
-    """
-    for name in MOVES:
-        registry.replace_function(f'nova.compute.api.API.{name}',
-                                  _repair_before_move)
-
-
 @seam('nova.objects.request_spec.RequestSpec.save', ('self',))
-@seam('nova.compute.api.API.evacuate',
-      ('self', 'context', 'instance', 'host', 'on_shared_storage',
-       'admin_password', 'force', 'target_state'))
-@seam('nova.compute.api.API.live_migrate',
-      ('self', 'context', 'instance', 'block_migration', 'disk_over_commit',
-       'host_name', 'force', 'async_'))
-@seam('nova.compute.api.API.rebuild',
-      ('self', 'context', 'instance', 'image_href', 'admin_password',
-       'files_to_inject', 'reimage_boot_volume', 'kwargs'))
-@seam('nova.compute.api.API.resize',
-      ('self', 'context', 'instance', 'flavor_id', 'clean_shutdown',
-       'host_name', 'auto_disk_config'))
-@seam('nova.compute.api.API.unshelve',
-      ('self', 'context', 'instance', 'new_az', 'host'))
+@patch('nova.compute.api.API.evacuate',
+       ('self', 'context', 'instance', 'host', 'on_shared_storage',
+        'admin_password', 'force', 'target_state'))
+@patch('nova.compute.api.API.live_migrate',
+       ('self', 'context', 'instance', 'block_migration', 'disk_over_commit',
+        'host_name', 'force', 'async_'))
+@patch('nova.compute.api.API.rebuild',
+       ('self', 'context', 'instance', 'image_href', 'admin_password',
+        'files_to_inject', 'reimage_boot_volume', 'kwargs'))
+@patch('nova.compute.api.API.resize',
+       ('self', 'context', 'instance', 'flavor_id', 'clean_shutdown',
+        'host_name', 'auto_disk_config'))
+@patch('nova.compute.api.API.unshelve',
+       ('self', 'context', 'instance', 'new_az', 'host'))
 def _repair_before_move(original: Callable[..., Any], api: Any, context: Any,
                         instance: Any, *args: Any, **kwargs: Any) -> Any:
     reset_flavor_of_request_spec(context, instance)

@@ -27,6 +27,7 @@ from typing import Any
 import nova
 from oslo_log import log as logging
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes.rows import Fix
 from ghsched_nova.nova_fixes.rows import FIXES
 from ghsched_nova.nova_fixes import servers
@@ -160,11 +161,10 @@ def apply_fixes(process: str) -> None:
 
     :param process: name of the service.
     """
-    function = f'patch_{process.replace("-", "_")}'
     for fix in FIXES:
         if process in fix.processes and is_fix_applied(fix.name, process):
             APPLIED.add(fix.name)
-            getattr(fix.import_module(), function)()
+            patches.apply_patches(fix.import_module().__name__, process)
 
 
 def is_fix_applied_to(name: str, instance: Any) -> bool:

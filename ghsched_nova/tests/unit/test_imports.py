@@ -404,7 +404,7 @@ SCHEDULER_LOADS = frozenset(
         '.features.packing.fragments', '.features.refusals',
         '.features.refusals.counting_manager',
         '.features.refusals.refusal_log', '.nova_fixes',
-        '.nova_fixes.devices_of_far_pf',
+        '.nova_fixes.devices_of_far_pf', '.nova_fixes.patches',
         '.nova_fixes.rows', '.nova_fixes.servers', '.nova_fixes.table',
         '.nova_seams', '.nova_seams.numa', '.nova_seams.parts',
         '.nova_seams.pci', '.nova_seams.registry', '.nova_seams.scheduler',

@@ -18,6 +18,8 @@ from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel
 
 from ghsched_nova.nova_fixes import evacuated_devices
+from ghsched_nova.nova_fixes import patches
+from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_placement.flavor import policy
@@ -220,7 +222,8 @@ class DevicesLeftBehindTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        evacuated_devices.patch_nova_compute()
+        patches.apply_patches(evacuated_devices.__name__,
+                              registry.COMPUTE)
         self.port = objects.InstancePCIRequest(
             request_id=uuidsentinel.port, count=1, requester_id='port',
             spec=[{}])

@@ -24,6 +24,8 @@ from nova.pci import stats
 from oslo_utils.fixture import uuidsentinel
 
 from ghsched_nova.nova_fixes import devices_of_far_pf
+from ghsched_nova.nova_fixes import patches
+from ghsched_nova.nova_seams import registry
 from ghsched_placement.tests import base
 
 objects.register_all()
@@ -145,7 +147,8 @@ class ClaimTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        devices_of_far_pf.patch_nova_compute()
+        patches.apply_patches(devices_of_far_pf.__name__,
+                              registry.COMPUTE)
 
     @ddt.data(*range(20))
     def test_claim_of_any_allocation_takes_it_or_is_refused_rightly(

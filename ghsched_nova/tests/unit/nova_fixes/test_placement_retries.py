@@ -17,7 +17,9 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from nova import exception
 from nova.scheduler.client import report
 
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes import placement_retries
+from ghsched_nova.nova_seams import registry
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
@@ -35,7 +37,7 @@ class GiveBackAgainTest(base.TestCase):
         self.held = {names.MEM_BW_PCT: 1}
         self.useFixture(fixtures.MockPatchObject(
             report, 'SchedulerReportClient', self.client))
-        placement_retries.patch_nova_api()
+        patches.apply_patches(placement_retries.__name__, registry.API)
         self.answer = mock.Mock()
 
     def failed(self, text):

@@ -31,6 +31,7 @@ from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration
 from ghsched_nova.nova_fixes import failed_post_live_migration
 from ghsched_nova.nova_fixes import live_migrations
+from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_fixes import rolled_back_resize
 from ghsched_nova.nova_fixes import rows
 from ghsched_nova.nova_fixes import servers
@@ -188,7 +189,7 @@ class PlainServerTest(base.TestCase):
         name = f'nova.compute.manager.ComputeManager.{name}'
         replaced = self.enterContext(
             mock.patch.object(registry, 'replace_function'))
-        fix.patch_nova_compute()
+        patches.apply_patches(fix.__name__, registry.COMPUTE)
         self.assertEqual(name, replaced.call_args.args[0])
         changed = replaced.call_args.args[1]
         arguments = [mock.sentinel.instance if one == 'instance' else None
