@@ -174,8 +174,9 @@ class NodeInventory:
         nearest node with CPUs; else empty.
     :param unstated: key of the host file that would give the amount of a
         resource class, for each class that the file does not give.
-    :param near: free VFs of the node's socket by resource class; empty if the
-        socket is not known.
+    :param near: free VFs of the node's socket by resource class, which all
+        nodes of the socket have in common; empty if CPUs and memory are not
+        known.
     """
 
     number: int | None
@@ -230,7 +231,7 @@ class NodeInventory:
             model.Units((*units.most, *most,
                          *(model.UNCOUNTED for _vf in vfs)),
                         (*units.least, *ones), (*units.step, *ones)),
-            self.traits)
+            self.traits, self.room.socket if self.room else None)
 
 
 @dataclass(frozen=True)
@@ -300,14 +301,17 @@ class HostInventory:
                    if pf.resource_class == name) for name in table.vfs]
         units = _make_units([*stocks, _NO_STOCK])
         more = 1 + len(vfs)
+        nodes = tuple(node.read_amounts(table) for node in self.nodes
+                      if node.number is not None)
         return model.Host(
             (self.groups.free if self.groups else 0, *vfs,
              *(stock.free for stock in stocks), 0),
             model.Units((*[model.UNCOUNTED] * more, *units.most),
                         (*[1] * more, *units.least),
                         (*[1] * more, *units.step)),
-            tuple(node.read_amounts(table) for node in self.nodes
-                  if node.number is not None))
+            nodes, frozenset(range(
+                len(nodes[0].free) - len(table.vfs), len(nodes[0].free))
+                if nodes else ()))
 
     def get_largest_guarantee(self, node: NodeInventory) -> int:
         """Return the largest bandwidth guarantee for one more guest on a node.
@@ -354,19 +358,27 @@ def set_node_capacity(host: HostInventory, capacities: Iterable[NodeCapacity]
     """
     known: dict[int | None, NodeCapacity] = {
         capacity.node: capacity for capacity in capacities}
-    near: dict[int, Counter[str]] = {}
-    sockets = {number: room.socket for number, room in known.items()}
-    for node in host.nodes:
-        socket = sockets.get(node.number)
-        if socket is not None:
-            free = near.setdefault(socket, Counter(dict.fromkeys(
-                (pf.resource_class for pf in host.pfs), 0)))
-            for pf in node.pfs:
-                free[pf.resource_class] += pf.stock.free
+    near: dict[tuple[int | None, int | None], Counter[str]] = {}
+    nodes = [(replace(node, room=known.get(node.number)),
+              _find_socket(node.number, known)) for node in host.nodes]
+    for node, socket in nodes:
+        free = near.setdefault(socket, Counter(dict.fromkeys(
+            (pf.resource_class for pf in host.pfs), 0)))
+        for pf in node.pfs:
+            free[pf.resource_class] += pf.stock.free
     return replace(host, nodes=tuple(
-        replace(node, room=known.get(node.number),
-                near=near.get(socket, {}) if socket is not None else {})
-        for node in host.nodes for socket in (sockets.get(node.number),)))
+        replace(node, near=near[socket] if node.room else {})
+        for node, socket in nodes))
+
+
+def _find_socket(number: int | None, known: Mapping[int | None, NodeCapacity]
+                 ) -> tuple[int | None, int | None]:
+    """Return the socket of a host node; a node without one is alone.
+
+    The scheduler takes VFs of nodes whose socket is unknown for far.
+    """
+    socket = known[number].socket if number in known else None
+    return (socket, None) if socket is not None else (None, number)
 
 
 def make_node_shape(host: HostInventory) -> Hashable:
@@ -386,7 +398,8 @@ def estimate_node_capacity(host: HostInventory,
                            ) -> tuple[NodeCapacity, ...]:
     """Estimate the CPUs and memory of each NUMA node of a host.
 
-    The use of them is assumed to be spread evenly over the nodes. On a host
+    The use of them is assumed to be spread evenly over the nodes, and these to
+    be of one socket if no other host of the make is known. On a host
     that reports no PCPU, Nova gives guests dedicated CPUs out of the shared
     ones, unless [compute]cpu_shared_set excludes that.
 
@@ -410,7 +423,7 @@ def estimate_node_capacity(host: HostInventory,
                     // pages.size_kb)
             for number, pages in enumerate(node.pages)))
         for node in known or (NodeCapacity(
-            number, cpus, cpu_ratio=cpu_ratio, dedicated=dedicated,
+            number, cpus, cpu_ratio=cpu_ratio, dedicated=dedicated, socket=0,
             memory=memory, ram_ratio=ram_ratio) for number in numbers))
 
 

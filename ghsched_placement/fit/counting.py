@@ -16,7 +16,8 @@ The count is exact. Equal guest NUMA nodes are counted by a closed form: m
 guests of k nodes fit if and only if the sum of min(c, m) over the host nodes
 is at least k * m, where c is how many of the guest nodes a host node holds.
 (Each guest node of one guest is on a host node of its own; by Koenig's theorem
-on edge colourings, this is the only condition.) Guest nodes that differ are
+on edge colourings, this is the only condition.) The sum of the nodes of a
+socket is at most what they have in common. Guest nodes that differ are
 counted by a search over the host nodes, which is bounded in steps and says so
 where it ends at the bound.
 """
@@ -27,6 +28,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
 import itertools
+from typing import TypeAlias
 
 from ghsched_placement.fit.model import Count
 from ghsched_placement.fit.model import FewOf
@@ -34,6 +36,7 @@ from ghsched_placement.fit.model import Host
 from ghsched_placement.fit.model import Need
 from ghsched_placement.fit.model import Node
 from ghsched_placement.fit.model import NodeNeed
+from ghsched_placement.fit.model import Pool
 from ghsched_placement.fit.model import TOO_FEW_NODES
 from ghsched_placement.query import matching
 
@@ -62,8 +65,10 @@ def count_guests(host: Host, need: Need, most: int = MOST,
     limits = [[node.find_limit(kind) for node in host.nodes]
               for kind in need.kinds]
     by_kind = [[count for count, _place in of_kind] for of_kind in limits]
-    alone = [count_equal_guests(counts, number, most) for counts, number
-             in zip(by_kind, need.kinds.values(), strict=True)]
+    pools = list(map(host.list_pools, need.kinds))
+    alone = [count_equal_guests(counts, number, most, of_kind)
+             for counts, number, of_kind
+             in zip(by_kind, need.kinds.values(), pools, strict=True)]
     found, is_exact = min(alone, default=most), True
     if len(alone) > 1 and found:
         found, is_exact = _count_unequal_guests(host, need, by_kind, found,
@@ -73,12 +78,16 @@ def count_guests(host: Host, need: Need, most: int = MOST,
     if not need.nodes or of_host and found:
         return Count(found, is_exact, of_host)
     # Kinds that fit no more; all of them if they are only together too many.
-    kinds = [of_kind for of_kind, counts, guests
-             in zip(limits, by_kind, alone, strict=True)
-             if (guests == found if found else not any(counts))]
-    # A host node that would hold more is not used up.
-    of_nodes = {place for of_kind in kinds or (() if of_host else limits)
-                for count, place in of_kind if count <= found}
+    all_kinds = [*zip(limits, by_kind, pools, strict=True)]
+    kinds = [kind for kind, guests in zip(all_kinds, alone, strict=True)
+             if (guests == found if found else not any(kind[1]))]
+    of_nodes = set[int]()
+    for of_kind, counts, of_sockets in kinds or (
+            () if of_host else all_kinds):
+        # A host node that would hold more is not used up.
+        of_nodes |= {place for count, place in of_kind if count <= found}
+        of_nodes |= {pool.place for pool in of_sockets
+                     if _count_excess(counts, pool, found + 1)}
     if len(host.nodes) < len(need.nodes):
         of_nodes.add(TOO_FEW_NODES)
     return Count(found, is_exact, of_host, frozenset(of_nodes))
@@ -91,51 +100,79 @@ def _count_unequal_guests(host: Host, need: Need,
     smallest = _find_common_need(list(need.kinds))
     most = count_equal_guests(
         [node.find_limit(smallest, is_alone=False)[0] for node in host.nodes],
-        len(need.nodes), most)
+        len(need.nodes), most, host.list_pools(smallest))
     least = _count_by_placing(host, need, min(most, _MOST_PLACED))
     found, is_exact = _search_largest_count(
-        _Search(host.nodes, need.kinds, by_kind, steps), least, most)
+        _Search(host, need.kinds, by_kind, steps), least, most)
     # The search tries one way to divide different amounts among positions.
     spans = {few for kind in need.kinds for few in kind.few if few.may_span}
     return found, is_exact and (found == most or len(spans) <= 1)
 
 
-def count_equal_guests(counts: Iterable[int], guest_nodes: int,
-                       most: int = MOST) -> int:
+def count_equal_guests(counts: Sequence[int], guest_nodes: int,
+                       most: int = MOST, pools: Iterable[Pool] = ()) -> int:
     """Count the guests with equal NUMA nodes that fit on a host.
 
     :param counts: number of such guest nodes that each host node holds.
     :param guest_nodes: number of NUMA nodes of one guest.
     :param most: number at which counting ends.
+    :param pools: amounts that host nodes have in common.
     """
-    counts = list(counts)
     while True:
-        fitting = sum([count if count < most else most
-                       for count in counts]) // guest_nodes
+        fitting = _count_guest_nodes(counts, most, pools) // guest_nodes
         if fitting >= most:
             return most
         most = fitting
 
 
+def _count_guest_nodes(counts: Sequence[int], guests: int,
+                       pools: Iterable[Pool]) -> int:
+    """Return how many nodes of equal guests fit, one of each on a host node.
+    """
+    return sum([count if count < guests else guests
+                for count in counts]) - sum([
+                    _count_excess(counts, pool, guests) for pool in pools])
+
+
+def _count_excess(counts: Sequence[int], pool: Pool, guests: int) -> int:
+    """Return for how many guest nodes a pool is too small.
+
+    Its host nodes hold so many more.
+    """
+    return max(0, sum(min(counts[index], guests)
+                      for index in pool.members) - pool.most)
+
+
 def find_needed_nodes(counts: Mapping[int, int], guest_nodes: int,
-                      most: int = MOST) -> frozenset[int]:
+                      most: int = MOST,
+                      pools: Sequence[Pool] = ()) -> frozenset[int]:
     """Return the host nodes that a guest should take so that most others fit.
 
     If a guest with equal NUMA nodes leaves out more of these host nodes than
-    it must, at least one guest less fits in total.
+    it must, at least one guest less may fit in total.
 
     :param counts: number of guest nodes that each host node holds, by number
         of the host node.
     :param guest_nodes: number of NUMA nodes of one guest.
     :param most: number of guests for which the host as a whole has resources.
+    :param pools: amounts that host nodes have in common; their members are
+        the positions in the counts.
     :returns: empty if any host nodes will do.
     """
-    guests = count_equal_guests(counts.values(), guest_nodes, most)
-    spare = sum(min(count, guests)
-                for count in counts.values()) - guest_nodes * guests
-    needed = frozenset(node for node, count in counts.items()
-                       if count >= guests > 0)
-    return needed if len(needed) > spare else frozenset()
+    of_nodes = list(counts.values())
+    guests = count_equal_guests(of_nodes, guest_nodes, most, pools)
+    spare = (_count_guest_nodes(of_nodes, guests, pools)
+             - guest_nodes * guests)
+    needed = [index for index, count in enumerate(of_nodes)
+              if count >= guests > 0]
+    for pool in pools:
+        # As long as its pool is too small, a host node may be left out.
+        for index in [index for index in pool.members if index in needed][
+                :_count_excess(of_nodes, pool, guests)]:
+            needed.remove(index)
+    numbers = list(counts)
+    return frozenset(map(numbers.__getitem__, needed)) if (
+        len(needed) > spare) else frozenset()
 
 
 def choose_host_nodes(host: Host, need: Need) -> tuple[int, ...] | None:
@@ -150,19 +187,63 @@ def choose_host_nodes(host: Host, need: Need) -> tuple[int, ...] | None:
     if not host.count_without_nodes(need):
         return None
     if len(need.kinds) == 1:
-        found = _list_fitting_nodes(host, need.nodes[0])[:len(need.nodes)]
-        return tuple(found) if len(found) == len(need.nodes) else None
+        nodes = _list_fitting_nodes(host, need.nodes[0],
+                                    len(need.nodes))[:len(need.nodes)]
+        return tuple(nodes) if len(nodes) == len(need.nodes) else None
     preferred = {part: _list_fitting_nodes(host, part) for part in need.kinds}
     choices = [preferred[part] for part in need.nodes]
     order = sorted(range(len(choices)), key=lambda one: len(choices[one]))
-    return matching.match_items_to_places(choices, order)
+    found = matching.match_items_to_places(choices, order)
+    return found if found is None or host.has_enough_of_sockets(
+        need, found) else _search_host_nodes(host, need, choices)
 
 
-def _list_fitting_nodes(host: Host, part: NodeNeed) -> list[int]:
-    """Return the host nodes that hold a guest node, most of it first."""
-    counts = [(-node.count_guest_nodes(part), node.number)
-              for node in host.nodes]
-    return [number for count, number in sorted(counts) if count]
+def _search_host_nodes(host: Host, need: Need,
+                       choices: Sequence[Sequence[int]]
+                       ) -> tuple[int, ...] | None:
+    """Choose host nodes whose sockets have enough for the guest nodes on them.
+
+    Guest nodes that take anything of a socket are placed first, each in turn
+    on all host nodes; a matching places the others.
+
+    :param choices: possible host nodes of each guest node, the best first.
+    """
+    first = [index for index, part in enumerate(need.nodes)
+             if host.list_pools(part)]
+    for chosen in itertools.islice(itertools.product(
+            *map(choices.__getitem__, first)), MAX_STEPS // _TAKE_STEPS):
+        fixed = dict(zip(first, chosen, strict=True))
+        if len(set(chosen)) == len(chosen) and host.has_enough_of_sockets(
+                need, [fixed.get(index) for index in range(len(choices))]):
+            found = matching.match_items_to_places([
+                [fixed[index]] if index in fixed else [
+                    node for node in of_part if node not in chosen]
+                for index, of_part in enumerate(choices)])
+            if found is not None:
+                return found
+    return None
+
+
+def _list_fitting_nodes(host: Host, part: NodeNeed,
+                        guest_nodes: int = 0) -> list[int]:
+    """Return the host nodes that hold a guest node, most of it first.
+
+    :param guest_nodes: number of equal nodes of the guest. If given, host
+        nodes whose socket has too little for all of them hold less.
+    """
+    counts = [node.count_guest_nodes(part) for node in host.nodes]
+    left, pools = list(counts), host.list_pools(part) if guest_nodes else ()
+    guests = count_equal_guests(counts, guest_nodes,
+                                pools=pools) if pools else 0
+    for pool in pools:
+        most = pool.most
+        for index in sorted(pool.members, key=lambda one: -counts[one]):
+            left[index] = min(counts[index], guests, most)
+            most -= left[index]
+    order = sorted(range(len(counts)), key=lambda index: (
+        -min(left[index], guests) if pools else 0, -counts[index],
+        host.nodes[index].number))
+    return [host.nodes[index].number for index in order if left[index]]
 
 
 def take_guests(host: Host, need: Need, guests: int) -> Host:
@@ -171,7 +252,7 @@ def take_guests(host: Host, need: Need, guests: int) -> Host:
     The guests are placed one after the other, each on the host nodes that hold
     most of its nodes. Less is taken if not all fit.
     """
-    if len(need.kinds) == 1:
+    if len(need.kinds) == 1 and not host.list_pools(need.nodes[0]):
         return _take_equal_guests(host, need, min(
             guests, host.count_without_nodes(need)))
     for _guest in range(guests):
@@ -262,6 +343,11 @@ def _search_largest_count(search: '_Search', least: int,
     return least, True
 
 
+#: Numbers of guest nodes of all kinds but the last that are placed, and the
+#: amounts that they take of the socket of the present host node.
+_State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 class _Search:
     """Search for a division of guest nodes of several kinds among host nodes.
 
@@ -270,11 +356,26 @@ class _Search:
     :param steps: limit of the search.
     """
 
-    def __init__(self, nodes: Sequence[Node], kinds: Mapping[NodeNeed, int],
+    def __init__(self, host: Host, kinds: Mapping[NodeNeed, int],
                  by_kind: Sequence[Sequence[int]], steps: int) -> None:
-        self._nodes, self._kinds = nodes, list(kinds)
-        self._numbers = list(kinds.values())
-        self._by_kind, self._steps = by_kind, steps
+        self._of_sockets = tuple(place for place in host.of_sockets if any(
+            kind.amounts[place] for kind in kinds))
+        # Kinds that take nothing of a socket come last.
+        self._kinds = sorted(kinds, key=lambda kind: not self._take(kind, 1))
+        order = [list(kinds).index(kind) for kind in self._kinds]
+        self._numbers = [kinds[kind] for kind in self._kinds]
+        places = sorted(range(len(host.nodes)), key=lambda place: (
+            host.nodes[place].socket is None, host.nodes[place].socket or 0))
+        self._nodes = [host.nodes[place] for place in places]
+        self._by_kind = [[by_kind[kind][place] for place in places]
+                         for kind in order]
+        self._steps = steps
+
+    def _take(self, kind: NodeNeed, number: int) -> tuple[int, ...]:
+        """Return what guest nodes take of a socket; empty if nothing."""
+        taken = tuple(number * kind.amounts[place]
+                      for place in self._of_sockets)
+        return taken if any(taken) else ()
 
     def can_hold(self, guests: int) -> bool | None:
         """Return whether the host nodes hold so many guests.
@@ -282,36 +383,55 @@ class _Search:
         :returns: None if the search has reached its limit of steps.
         """
         wanted = [guests * number for number in self._numbers]
-        # Largest number of guest nodes of the last kind that are placed, by
-        # the number of those of the other kinds.
-        placed = {(0,) * (len(wanted) - 1): 0}
+        # Largest number of guest nodes of the last kind that are placed.
+        placed: dict[_State, int] = {((0,) * (len(wanted) - 1), ()): 0}
         for place, node in enumerate(self._nodes):
             rest = [want - sum(min(count, guests)
                                for count in counts[place + 1:])
                     for want, counts in zip(wanted, self._by_kind,
                                             strict=True)]
             ways = list(self._yield_ways(node, guests))
+            if place and node.socket != self._nodes[place - 1].socket:
+                placed = _forget_socket(placed)
             self._steps -= len(ways) * len(placed)
             if self._steps < 0:
                 return None
-            found: dict[tuple[int, ...], int] = {}
-            for before, (*others, last) in itertools.product(
+            found: dict[_State, int] = {}
+            for ((before, used), number), (*others, last) in itertools.product(
                     placed.items(), ways):
-                key = tuple(map(min, wanted, map(
-                    int.__add__, before[0], others)))
-                count = min(wanted[-1], before[1] + last)
-                if count > found.get(key, -1) and all(
-                        map(int.__ge__, (*key, count), rest)):
-                    found[key] = count
+                taken = self._take_of_socket(node, used, (*others, last))
+                key = tuple(map(min, wanted, map(int.__add__, before, others)))
+                count = min(wanted[-1], number + last)
+                if taken is not None and count > found.get(
+                        (key, taken), -1) and all(
+                            map(int.__ge__, (*key, count), rest)):
+                    found[key, taken] = count
             placed = found
         return bool(placed)
+
+    def _take_of_socket(self, node: Node, used: tuple[int, ...],
+                        numbers: Sequence[int]) -> tuple[int, ...] | None:
+        """Return what guest nodes take of the socket of a host node.
+
+        :param used: amounts that other host nodes of the socket take.
+        :param numbers: number of guest nodes of each kind on the host node.
+        :returns: None if the socket has too little.
+        """
+        if not self._of_sockets or node.socket is None:
+            return ()
+        taken = tuple(map(sum, zip(
+            *filter(None, map(self._take, self._kinds, numbers)),
+            used or (0,) * len(self._of_sockets), strict=True)))
+        return taken if all(map(
+            int.__le__, taken, map(node.free.__getitem__, self._of_sockets))
+        ) else None
 
     def _yield_ways(self, node: Node, most: int,
                     kind: int = 0) -> Iterator[tuple[int, ...]]:
         """Yield numbers of guest nodes of each kind that a host node holds.
 
         The number of the last kind is the largest that is possible beside the
-        others.
+        others, unless it takes something of a socket.
 
         :param most: number of guest nodes on the host node.
         :param kind: index of the first kind to place.
@@ -319,7 +439,8 @@ class _Search:
         need = self._kinds[kind]
         count = min(most, node.count_guest_nodes(need))
         if kind == len(self._kinds) - 1:
-            yield (count,)
+            yield from ((number,) for number in range(
+                0 if self._take(need, 1) else count, count + 1))
             return
         for number in range(count + 1):
             self._steps -= _TAKE_STEPS
@@ -328,3 +449,11 @@ class _Search:
             for others in self._yield_ways(node.take(need, number),
                                            most - number, kind + 1):
                 yield (number, *others)
+
+
+def _forget_socket(placed: Mapping[_State, int]) -> dict[_State, int]:
+    """Return states without what was taken of the socket of a host node."""
+    found: dict[_State, int] = {}
+    for (numbers, _taken), count in placed.items():
+        found[numbers, ()] = max(count, found.get((numbers, ()), -1))
+    return found

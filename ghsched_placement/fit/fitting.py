@@ -208,7 +208,9 @@ def make_combination_reason(host: capacity.HostInventory, demand: GuestDemand,
         [[node.number for node in host.nodes if node.number is not None
           and not any(find_shortages(node, demand, number, must_share))]
          for number in guest_nodes],
-        ' with a control group to share' if must_share else '')
+        ''.join((' with a control group to share' if must_share else '',
+                 ' and the VFs in its socket' if demand.count_vfs()
+                 and demand.policy.vfs_locality == 'socket' else '')))
 
 
 def _must_share_control_group(host: capacity.HostInventory,
@@ -485,7 +487,7 @@ def find_needed_nodes(host: capacity.HostInventory,
     return counting.find_needed_nodes(
         {node.number: node.count_guest_nodes(need.nodes[0])
          for node in free.nodes}, len(need.nodes),
-        free.count_without_nodes(need))
+        free.count_without_nodes(need), free.list_pools(need.nodes[0]))
 
 
 def count_guests_without_numa_limits(host: capacity.HostInventory,

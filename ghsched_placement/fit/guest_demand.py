@@ -217,7 +217,7 @@ class GuestDemand:
     def describe_guest_node(self, guest_node: int) -> str:
         """Return in words what a guest NUMA node needs of a host NUMA node."""
         vfs = (self.count_vfs(guest_node)
-               if self.policy.vfs_locality == 'node' else {})
+               if self.policy.vfs_locality != 'any' else {})
         return lack.describe_guest_node(
             self.get_node_amounts(guest_node),
             self.needs[guest_node] if self.needs else GuestNode(),

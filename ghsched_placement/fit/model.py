@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 from typing import TypeAlias
@@ -75,6 +76,19 @@ class Units:
             if here < times:
                 times, limit = here, place
         return times, limit
+
+
+class Pool(NamedTuple):
+    """Amount that several host NUMA nodes have in common.
+
+    :param most: number of guest nodes for which it is enough.
+    :param place: position of the resource.
+    :param members: indexes of the host nodes in their host.
+    """
+
+    most: int
+    place: int
+    members: tuple[int, ...]
 
 
 class FewOf(NamedTuple):
@@ -140,12 +154,16 @@ def _list_taken(amounts: Amounts) -> Taken:
 
 @dataclass(frozen=True)
 class Node:
-    """Host NUMA node with its free resources."""
+    """Host NUMA node with its free resources.
+
+    :param socket: socket of the node; None if it is unknown.
+    """
 
     number: int
     free: Amounts
     units: Units
     traits: frozenset[str] = frozenset()
+    socket: int | None = None
 
     def find_limit(self, need: NodeNeed,
                    is_alone: bool = True) -> tuple[int, int]:
@@ -190,7 +208,8 @@ class Node:
                 in zip(self.free, need.amounts, strict=True)]
         for few in need.few:
             self._take_few(free, few, times)
-        return Node(self.number, tuple(free), self.units, self.traits)
+        return Node(self.number, tuple(free), self.units, self.traits,
+                    self.socket)
 
     def _take_few(self, free: list[int], few: FewOf, times: int) -> None:
         """Take an amount several times from few of several positions.
@@ -217,11 +236,31 @@ class Host:
     :param free: free amounts of the host as a whole.
     :param units: sizes of allocations from these.
     :param nodes: NUMA nodes of the host.
+    :param of_sockets: positions of resources that the nodes of a socket have
+        in common. Each of these nodes has the free amount of the socket.
     """
 
     free: Amounts
     units: Units
     nodes: tuple[Node, ...]
+    of_sockets: frozenset[int] = frozenset()
+
+    def list_pools(self, part: NodeNeed) -> tuple[Pool, ...]:
+        """Return what nodes of a socket have in common for a guest node.
+
+        :returns: empty if the guest node needs none of it.
+        """
+        taken = tuple(item for item in part.taken
+                      if item[0] in self.of_sockets)
+        sockets: dict[int, list[int]] = {}
+        for index, node in enumerate(self.nodes if taken else ()):
+            if node.socket is not None:
+                sockets.setdefault(node.socket, []).append(index)
+        return tuple(
+            Pool(*first.units.find_limit(first.free, taken, is_sized=False),
+                 tuple(members))
+            for members in sockets.values() if len(members) > 1
+            for first in (self.nodes[members[0]],))
 
     def count_without_nodes(self, need: Need) -> int:
         """Return how many guests fit if only the whole host's amounts count.
@@ -229,6 +268,24 @@ class Host:
         :returns: at most :data:`UNCOUNTED`.
         """
         return self.units.find_limit(self.free, need.taken)[0]
+
+    def has_enough_of_sockets(self, need: Need,
+                              chosen: Sequence[int | None]) -> bool:
+        """Return whether sockets have enough for the nodes of a guest.
+
+        :param chosen: number of the host node of each guest node; None for
+            guest nodes that are not counted.
+        """
+        socket_of = {node.number: node.socket for node in self.nodes}
+        free = {node.socket: node.free for node in self.nodes}
+        taken = Counter[tuple[int, int]]()
+        for number, part in zip(chosen, need.nodes, strict=True):
+            socket = None if number is None else socket_of[number]
+            if socket is not None:
+                for place in self.of_sockets:
+                    taken[socket, place] += part.amounts[place]
+        return all(amount <= free[socket][place]
+                   for (socket, place), amount in taken.items())
 
     def list_limits(self, need: Need, guests: int) -> frozenset[int]:
         """Return the resources of which no more guests than some can have.
@@ -255,11 +312,34 @@ class Host:
         :param chosen: need of equal guest NUMA nodes, and their number, by
             number of the host node that they are placed on.
         """
+        nodes = tuple(node.take(*chosen[node.number])
+                      if node.number in chosen else node
+                      for node in self.nodes)
+        for place in self.of_sockets:
+            nodes = self._take_of_sockets(place, nodes)
         return Host(
             tuple(left - guests * amount for left, amount
                   in zip(self.free, need.amounts, strict=True)), self.units,
-            tuple(node.take(*chosen[node.number]) if node.number in chosen
-                  else node for node in self.nodes))
+            nodes, self.of_sockets)
+
+    def _take_of_sockets(self, place: int,
+                         nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Return nodes without what the others of their socket have taken.
+
+        :param place: position of the resource.
+        :param nodes: nodes of this host, each without what it has taken.
+        """
+        taken = Counter[int | None]()
+        for before, node in zip(self.nodes, nodes, strict=True):
+            taken[node.socket] += before.free[place] - node.free[place]
+        if not any(taken.values()):
+            return nodes
+        return tuple(
+            node if node.socket is None or not taken[node.socket]
+            else replace(node, free=(
+                *node.free[:place], before.free[place] - taken[node.socket],
+                *node.free[place + 1:]))
+            for before, node in zip(self.nodes, nodes, strict=True))
 
 
 @dataclass(frozen=True)

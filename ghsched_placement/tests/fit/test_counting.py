@@ -39,6 +39,9 @@ NEEDS = ((1, 2, 4), (64, 256, 512), (0, 10, 15, 30), (0, 5), (0, 1, 3),
          (0, 100), (0, 0, 1, 2), (0,), (0,))
 PAGES = (7, 8)
 
+#: Position of the VFs, which nodes of a socket may have in common.
+VFS = 6
+
 
 def draw_units(chance, most):
     return model.Units(
@@ -83,9 +86,39 @@ def draw(number, nodes=16, scale=1):
         tuple(chance.choice(few) for few in ((0, 1, 8), (0, 0, 1))),
         tuple(chance.choice(kinds) for _node in range(count)))
     free = chance.choice((400, 120)), chance.choice((60, 12))
-    return model.Host(free, draw_units(chance, free), tuple(
+    host = model.Host(free, draw_units(chance, free), tuple(
         draw_node(chance, node, scale)
-        for node in range(chance.randint(1, nodes)))), need
+        for node in range(chance.randint(1, nodes))))
+    return draw_sockets(chance, host, scale), need
+
+
+def draw_sockets(chance, host, scale):
+    """Return a host whose nodes may have the VFs of their socket in common.
+    """
+    if chance.random() < .5:
+        return host
+    size = chance.choice((2, 2, 3, 4))
+    free = [chance.randint(0, 2 * MOST[VFS] // scale)
+            for _socket in host.nodes]
+    return dataclasses.replace(host, of_sockets=frozenset([VFS]), nodes=tuple(
+        node if chance.random() < .1 else dataclasses.replace(
+            node, socket=node.number // size, free=(
+                *node.free[:VFS], free[node.number // size],
+                *node.free[VFS + 1:]), units=dataclasses.replace(
+                    node.units, most=(
+                        *node.units.most[:VFS], model.UNCOUNTED,
+                        *node.units.most[VFS + 1:])))
+        for node in host.nodes))
+
+
+def list_sockets(host):
+    """Return the indexes of the nodes of each socket, and its free VFs."""
+    sockets = {}
+    for index, node in enumerate(host.nodes):
+        if host.of_sockets and node.socket is not None:
+            sockets.setdefault(node.socket, []).append(index)
+    return [(members, host.nodes[members[0]].free[VFS])
+            for members in sockets.values()]
 
 
 def allows(units, amounts):
@@ -125,6 +158,11 @@ class Program:
             self.add_row([*mine, (0, -need.nodes.count(part))], 0, 0)
         for node, of in enumerate(host.nodes):
             self.add_node(node, of)
+        for members, free in list_sockets(host):
+            self.add_row([(1 + place, self.kinds[kind].amounts[VFS])
+                          for place, (node, kind, _page)
+                          in enumerate(self.columns) if node in members],
+                         -np.inf, free)
         for free, amount in zip(host.free, need.amounts, strict=True):
             self.add_row([(0, amount)], -np.inf, free)
         self.upper = [200.0]
@@ -169,6 +207,15 @@ def solve(host, need):
     return Program(host, need).solve()
 
 
+def take_of_sockets(host, left):
+    """Take VFs of a node from the other nodes of its socket as well."""
+    for members, free in list_sockets(host):
+        numbers = [host.nodes[index].number for index in members]
+        free -= sum(free - left[number][VFS] for number in numbers)
+        for number in numbers:
+            left[number][VFS] = free
+
+
 def yield_guests(host, need):
     """Yield the host after each way to place one guest on it."""
     if any(amount > free for amount, free
@@ -188,14 +235,14 @@ def yield_guests(host, need):
                         left[node.number][place] -= amount
                     if page is not None:
                         left[node.number][page] -= get_memory(part)
+                take_of_sockets(host, left)
                 if min(map(min, left.values())) >= 0:
                     yield model.Host(
                         tuple(free - amount for free, amount in zip(
                             host.free, need.amounts, strict=True)),
-                        host.units, tuple(model.Node(
-                            node.number, tuple(left[node.number]),
-                            node.units, node.traits)
-                            for node in host.nodes))
+                        host.units, tuple(dataclasses.replace(
+                            node, free=tuple(left[node.number]))
+                            for node in host.nodes), host.of_sockets)
 
 
 def try_all(host, need, most):
@@ -206,6 +253,14 @@ def try_all(host, need, most):
                     for after in set(yield_guests(state, need))),
                    default=0) if left else 0
     return count(host, most)
+
+
+def has_vfs_of_sockets(host, need, order):
+    return all(
+        sum(part.amounts[VFS] for node, part in zip(
+            order, need.nodes, strict=True)
+            if node in {host.nodes[index].number for index in members}) <= free
+        for members, free in list_sockets(host))
 
 
 def places_most_by(choose, host, need):
@@ -251,10 +306,10 @@ class SolverTest(base.TestCase):
             more = model.Host(
                 tuple(free if place in count.of_host else enough
                       for place, free in enumerate(host.free)), host.units,
-                tuple(model.Node(node.number, tuple(
+                tuple(dataclasses.replace(node, free=tuple(
                     free if place in kept else enough
-                    for place, free in enumerate(node.free)), node.units,
-                    node.traits) for node in host.nodes))
+                    for place, free in enumerate(node.free)))
+                    for node in host.nodes), host.of_sockets)
             self.assertEqual(count.guests, counting.count_guests(
                 more, need, 200).guests, number)
 
@@ -279,14 +334,16 @@ class SolverTest(base.TestCase):
                 counts = {node.number: node.count_guest_nodes(need.nodes[0])
                           for node in now.nodes}
                 needed = counting.find_needed_nodes(
-                    counts, len(need.nodes), now.count_without_nodes(need))
+                    counts, len(need.nodes), now.count_without_nodes(need),
+                    now.list_pools(need.nodes[0]))
                 open_to = sorted(
                     (node for node, count in counts.items() if count),
                     key=lambda node: (node not in needed,
                                       -node if last_first else node))
-                enough = (len(open_to) >= len(need.nodes)
-                          and now.count_without_nodes(need) > 0)
-                return open_to[:len(need.nodes)] if enough else None
+                orders = itertools.combinations(open_to, len(need.nodes))
+                return next(filter(
+                    functools.partial(has_vfs_of_sockets, now, need), orders
+                ), None) if now.count_without_nodes(need) else None
             self.assertEqual(
                 counting.count_guests(host, need, 200).guests,
                 places_most_by(choose, host, need), number)

@@ -13,7 +13,9 @@
 """Whether a host fits, why not, and how often."""
 
 from dataclasses import replace
+import functools
 import itertools
+import random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,7 @@ from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
+from ghsched_placement.tests.fixtures import spaces
 
 
 def wish(*shares, vfs=(), locality='node', **more):
@@ -59,6 +62,41 @@ def shared_host(asked, used, backs, groups_free=0, **more):
         for number, (share, guest_nodes) in enumerate(
             zip(used, backs, strict=True))),
         groups=3 + groups_free, groups_used=3, **more)
+
+
+def count_with_vfs_of_sockets(cpus, vfs, sockets, needs):
+    """Return the most guests, found by trying every place and every PF.
+
+    :param cpus: free CPUs of each host node; a guest node takes one.
+    :param vfs: free VFs of the PF of each host node.
+    :param needs: VFs of each guest node, of its host node or its socket.
+    """
+    def yield_pfs(left, node, count):
+        near = [other for other in range(len(left)) if other == node or (
+            sockets[node] is not None and sockets[other] == sockets[node])]
+        for pfs in itertools.combinations_with_replacement(near, count):
+            rest = list(left)
+            for pf in pfs:
+                rest[pf] -= 1
+            if min(rest) >= 0:
+                yield tuple(rest)
+
+    def yield_after(cpus, vfs):
+        for nodes in itertools.permutations(range(len(cpus)), len(needs)):
+            if all(cpus[node] for node in nodes):
+                found = {vfs}
+                for node, count in zip(nodes, needs, strict=True):
+                    found = {rest for left in found
+                             for rest in yield_pfs(left, node, count)}
+                yield from ((tuple(
+                    free - (node in nodes) for node, free in enumerate(cpus)),
+                    rest) for rest in found)
+
+    @functools.cache
+    def count(cpus, vfs):
+        return max((1 + count(*after) for after
+                    in set(yield_after(cpus, vfs))), default=0)
+    return count(cpus, vfs)
 
 
 class CheckTest(base.TestCase):
@@ -239,6 +277,45 @@ class CheckTest(base.TestCase):
         self.assertEqual(
             ('7 VFs of nic free, 8 needed (ghsched:vfs)',),
             self.refused(host, wish(vfs=(8,), locality='any')))
+
+    def test_vfs_of_a_socket_are_those_of_all_its_nodes(self):
+        """However the VFs of each PF are given to the guests."""
+        for number in spaces.choose(range(400)):
+            chance = random.Random(f'sockets {number}')  # noqa: S311
+            sockets = [chance.choice((0, 0, 1, None)) for _node in range(4)]
+            cpus = [chance.randint(0, 3) for _node in sockets]
+            vfs = [chance.choice((0, 2, 5)) for _node in sockets]
+            needs = [chance.choice((0, 1, 2))
+                     for _node in range(chance.choice((1, 2, 2, 3)))]
+            host = capacity.set_node_capacity(clouds.host(
+                *map(clouds.node, range(4)), *(
+                    clouds.pf(f'0000:{node}1:00.0', node, count)
+                    for node, count in enumerate(vfs) if count)),
+                [NodeCapacity(node, count, socket=socket)
+                 for node, (count, socket)
+                 in enumerate(zip(cpus, sockets, strict=True))])
+            asked = replace(
+                wish(vfs=needs, locality='socket'),
+                needs=(GuestNode(shared=1),) * len(needs))
+            verdict = fitting.check_host_capacity(host, asked)
+            self.assertEqual(
+                count_with_vfs_of_sockets(tuple(cpus), tuple(vfs), sockets,
+                                          needs), verdict.guests, number)
+            self.assertEqual(verdict.guests > 0, bool(verdict.nodes), number)
+
+    def test_the_reason_of_guest_nodes_in_one_socket_names_its_vfs(self):
+        host = capacity.set_node_capacity(clouds.host(
+            *map(clouds.node, range(3)), clouds.pf('0000:01:00.0', 0, 8),
+            clouds.pf('0000:81:00.0', 2, 3)), [
+                NodeCapacity(node, 4, socket=socket)
+                for node, socket in enumerate((0, 0, 1))])
+        self.assertEqual(
+            ('the 2 guest NUMA nodes need a host NUMA node each and the VFs '
+             'in its socket: guest NUMA node 0 (1 CPUs, 5 VFs of nic) fits on '
+             'host NUMA nodes 0-1, guest NUMA node 1 (1 CPUs, 5 VFs of nic) '
+             'fits on host NUMA nodes 0-1',), self.refused(host, replace(
+                 wish(vfs=(5, 5), locality='socket'),
+                 needs=(GuestNode(shared=1),) * 2)))
 
     def test_a_guest_that_wants_nothing_is_counted_to_an_end(self):
         self.assertEqual(fitting.MOST, self.fits(
