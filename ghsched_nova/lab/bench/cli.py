@@ -61,8 +61,8 @@ def make_parser() -> argparse.ArgumentParser:
     listed = commands.add_parser(
         'list', help='list the scenarios, and which can run on this machine')
     listed.set_defaults(run=_list)
-    _add_run(commands.add_parser('run', help='run a scenario'))
-    # It is of a cloud and not of this machine, so it has a word of its own.
+    _add_run(commands.add_parser(
+        'run', help='run a scenario of this machine'))
     cloud = _add_scenario(commands, scenario_list.named('cloud'))
     _add_scenario(cloud.add_subparsers(dest='scenario', metavar='SCENARIO'),
                   scenario_list.named('gh-density'))
@@ -83,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_run(run_parser: argparse.ArgumentParser) -> None:
     names = run_parser.add_subparsers(dest='scenario', metavar='SCENARIO',
                                       required=True)
-    for scenario in scenario_list.ALL:
+    for scenario in scenario_list.MACHINE:
         _add_scenario(names, scenario)
 
 

@@ -25,10 +25,12 @@ from ghsched_nova.lab.bench.scenarios import redis_density
 from ghsched_nova.lab.bench.scenarios import rt_latency
 from ghsched_nova.lab.bench.scenarios import virt_overhead
 
-ALL = (redis_density.SCENARIO, mixed_load.SCENARIO, rt_latency.SCENARIO,
-       virt_overhead.SCENARIO, numa_locality.SCENARIO,
-       loaded_latency.SCENARIO, bandwidth_keys.SCENARIO,
-       numa_icon.SCENARIO, cloud.SCENARIO, gh_density.SCENARIO)
+#: Scenarios of one machine.
+MACHINE = (redis_density.SCENARIO, mixed_load.SCENARIO, rt_latency.SCENARIO,
+           virt_overhead.SCENARIO, numa_locality.SCENARIO,
+           loaded_latency.SCENARIO, bandwidth_keys.SCENARIO,
+           numa_icon.SCENARIO)
+ALL = (*MACHINE, cloud.SCENARIO, gh_density.SCENARIO)
 
 
 def named(name: str) -> Scenario:

@@ -78,11 +78,14 @@ class CommandTest(base.TestCase):
         found, = record.from_json(output.read_text()).results
         self.assertEqual('skipped', found.status)
 
-    def test_a_cloud_is_measured_by_a_word_of_its_own(self):
-        for words in (['cloud'], ['run', 'cloud']):
-            status, text = self.run_command(*words, '--workload', 'stress')
-            self.assertEqual(3, status)
-            self.assertIn('--flavors is not given', text)
+    def test_scenario_of_a_cloud_has_one_command(self):
+        status, text = self.run_command('cloud', '--workload', 'stress')
+        self.assertEqual(3, status)
+        self.assertIn('--flavors is not given', text)
+        for name in ('cloud', 'gh-density'):
+            status, _text = self.run_command('run', name)
+            self.assertEqual(2, status)
+            self.assertIn('invalid choice', self.error)
         self.assertIn('cloud: guests of flavors on a running cloud',
                       self.run_command('list')[1])
 
