@@ -27,6 +27,7 @@ import collections
 from collections.abc import Callable
 import time
 from typing import Any
+import weakref
 
 from ghsched_nova.features.guest_channel import lines
 from ghsched_placement.base import wire
@@ -83,8 +84,10 @@ class GuestStream:
         self.is_open = True
         self.is_flooding = False
         self.error: Exception | None = None
-        stream.eventAddCallback(READABLE | ERROR | HANGUP, self._on_event,
-                                None)
+        # remoteStreamCallbackFree() of libvirt 9.0 keeps for ever what it
+        # gets here: it must not keep this object, with what the guest wrote.
+        stream.eventAddCallback(READABLE | ERROR | HANGUP, self._dispatch,
+                                weakref.ref(self))
 
     # -- called by other threads ----------------------------------------------
 
@@ -134,7 +137,13 @@ class GuestStream:
     # -- called by libvirt ----------------------------------------------------
     # With eventlet self._stream is a proxy, which is not for this thread.
 
-    def _on_event(self, stream: Any, events: int, _opaque: Any) -> None:
+    @staticmethod
+    def _dispatch(stream: Any, events: int,
+                  reference: weakref.ref['GuestStream']) -> None:
+        if (guest := reference()) is not None:
+            guest._on_event(stream, events)
+
+    def _on_event(self, stream: Any, events: int) -> None:
         try:
             if events & WRITABLE:
                 self._write(stream)
@@ -148,9 +157,8 @@ class GuestStream:
 
     def _end(self, stream: Any) -> None:
         self.is_open = False
-        # A stream of libvirt-python keeps its callback, and a traceback keeps
-        # the stream: only the garbage collector, which rarely comes in a
-        # process with many objects, would free what the guest has written.
+        # A traceback keeps the stream: only the garbage collector, which
+        # rarely comes in a process with many objects, would free it.
         self._stream = None
         # libvirt keeps its reference to a stream whose callback was removed
         # (remoteStreamCallbackFree() of 9.0), so that it is never deleted.

@@ -76,8 +76,8 @@ class SocketStream:
             end.setblocking(False)
         self.events, self.callback, self.received = 0, None, 0
 
-    def eventAddCallback(self, events, callback, _opaque):  # noqa: N802
-        self.events, self.callback = events, callback
+    def eventAddCallback(self, events, callback, opaque):  # noqa: N802
+        self.events, self.callback, self.opaque = events, callback, opaque
 
     def eventUpdateCallback(self, events):  # noqa: N802
         self.events = events
@@ -120,7 +120,7 @@ class SocketStream:
                 (stream.HANGUP, select.POLLHUP)) if mask & bit}
             if not ready:
                 return
-            self.callback(self, sum(ready), None)
+            self.callback(self, sum(ready), self.opaque)
 
     def write(self, data):
         """Write as much as the host takes, and return the number of bytes."""

@@ -35,8 +35,8 @@ class FakeStream:
 
     def eventAddCallback(self, events, callback, opaque):  # noqa: N802
         self.events, self.callback = events, callback
-        # As libvirt-python, which never lets go of it.
-        self.cb = callback
+        # As libvirt 9.0, which never lets go of them.
+        self.kept = callback, opaque
 
     def eventUpdateCallback(self, events):  # noqa: N802
         if self.callback is None:
@@ -73,7 +73,7 @@ class FakeStream:
             if self.incoming or self.is_ended:
                 ready |= stream.READABLE
             if self.callback and self.events & ready:
-                self.callback(self, self.events & ready, None)
+                self.callback(self, self.events & ready, self.kept[1])
 
 
 class GuestStreamTest(base.TestCase):
@@ -185,6 +185,8 @@ class GuestStreamTest(base.TestCase):
                 guest.close()
             self.assertFalse(guest.is_open)
             self.assertTrue(fake.is_freed)
+            guest = weakref.ref(guest)
+            self.assertIsNone(guest())
             freed = weakref.ref(fake)
             del fake
             self.assertIsNone(freed(), end)
@@ -196,7 +198,7 @@ class GuestStreamTest(base.TestCase):
                 fake.is_ended = True
                 fake.run()
             elif end == 'hangup':
-                fake.callback(fake, stream.HANGUP, None)
+                fake.callback(fake, stream.HANGUP, fake.kept[1])
             else:
                 fake.recv = None
                 fake.incoming = b'x'
