@@ -58,16 +58,15 @@ check_tag() {
         die 'there are changes that are not committed'
     git -C "$TOP" rev-parse -q --verify "refs/tags/$VERSION" > /dev/null &&
         die "there is a tag $VERSION already"
-    KEY=$(git -C "$TOP" config user.signingkey || :)
-    # Without a name gpg takes the first one that it has.
-    # shellcheck disable=SC2086
-    gpg --batch --list-secret-keys ${KEY:+"$KEY"} 2> /dev/null |
-        grep -q '^sec' ||
-        die "gpg has no secret key${KEY:+ $KEY} to sign with"
+    # Without user.signingkey git signs with the committer's key.
+    KEY=$(git -C "$TOP" config user.signingkey ||
+        git -C "$TOP" var GIT_COMMITTER_IDENT | sed 's/>.*/>/')
+    gpg --batch --list-secret-keys "$KEY" 2> /dev/null | grep -q '^sec' ||
+        die "gpg has no secret key of $KEY to sign with: set user.signingkey"
 }
 
 sign() {
-    gpg --batch --yes --armor ${KEY:+--local-user "$KEY"} \
+    gpg --batch --yes --armor --local-user "$KEY" \
         --output "$OUTPUT/SHA256SUMS.asc" --detach-sign "$OUTPUT/SHA256SUMS" ||
         die 'cannot sign SHA256SUMS'
     git -C "$TOP" tag -s -m "ghsched $VERSION" "$VERSION" ||
