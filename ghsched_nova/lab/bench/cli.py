@@ -47,9 +47,6 @@ from ghsched_placement.base import exits
 #: Of "run" alone: something is missing here, as the report says.
 EXIT_SKIPPED = 3
 
-_MODEL = 'model'
-_KINDS = {'before-after': ('before', 'after'), 'host-guest': ('host', 'guest')}
-
 
 def make_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
@@ -70,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
         'machine', help='measure all that this machine can show of the '
                         'bandwidth keys, and sign it'))
     _add_compare(commands.add_parser(
-        'compare', help='compare two reports, or one with the model'))
+        'compare', help='compare two measurements'))
     _add_report(commands.add_parser(
         'report', help='write a report with tables and plots'))
     verify = commands.add_parser(
@@ -152,20 +149,18 @@ def _add_machine(sub: argparse.ArgumentParser) -> None:
 def _add_compare(sub: argparse.ArgumentParser) -> None:
     sub.add_argument('first', type=Path, help='a report')
     sub.add_argument('second', type=Path, nargs='?',
-                     help='the report to compare it with; none with --kind '
-                          'model')
-    sub.add_argument('--kind', choices=sorted([*_KINDS, _MODEL]),
+                     help='the report to compare it with')
+    sub.add_argument('--kind', choices=sorted(_COMPARISONS),
                      default='before-after',
-                     help='relation of the two reports; "model" compares the '
-                          'bandwidth-keys of one report with the contention '
-                          'model and simulated memory (default: '
+                     help='relation of the two measurements (default: '
                           '%(default)s)')
     sub.add_argument('--allow', action='append', choices=compare.ASPECTS,
                      default=[], metavar='ASPECT',
                      help='aspect that may differ; the comparison notes it: '
                           + ', '.join(compare.ASPECTS))
     _add_form(sub, ('json',))
-    sub.set_defaults(run=_compare)
+    sub.set_defaults(run=lambda arguments: _COMPARISONS[arguments.kind](
+        arguments))
 
 
 def _add_report(sub: argparse.ArgumentParser) -> None:
@@ -276,14 +271,12 @@ def _load(path: Path) -> record.Report:
         raise errors.BenchError(f'{path}: {error}') from None
 
 
-def _compare(arguments: argparse.Namespace) -> int:
-    if arguments.kind == _MODEL:
-        return _compare_with_model(arguments)
+def _compare_reports(arguments: argparse.Namespace) -> int:
     if arguments.second is None:
-        raise errors.BenchError('compare: name a second report, or give '
-                                '--kind model')
+        raise errors.BenchError('compare: name a second report')
+    before, after = arguments.kind.split('-')
     found = compare.pairs(_load(arguments.first), _load(arguments.second),
-                          _KINDS[arguments.kind], arguments.allow)
+                          (before, after), arguments.allow)
     if arguments.format == 'json':
         _write(arguments.output, json.dumps(
             [_as_data(pair) for pair in found], indent=1) + '\n')
@@ -303,6 +296,12 @@ def _compare_with_model(arguments: argparse.Namespace) -> int:
     else:
         _publish(arguments, model_report.make_document(rows))
     return exits.DONE
+
+
+#: Commands by the relation of the measurements that they compare.
+_COMPARISONS = {'before-after': _compare_reports,
+                'host-guest': _compare_reports,
+                'model': _compare_with_model}
 
 
 def _as_data(pair: compare.Pair) -> dict[str, Any]:
