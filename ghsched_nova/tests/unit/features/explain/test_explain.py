@@ -25,6 +25,7 @@ from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import memory_tunes
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import resources
 from ghsched_placement.tests import base
 
 ROOT = Path(__file__).parents[5]
@@ -371,6 +372,8 @@ class EachKeyTest(base.TestCase):
                          ) as host:
                 status, text, err = run(host, '--vcpus', '2', '--ram', '1024',
                                         *arguments, '--format', 'xml')
+            if resources.NOT_READ in err:   # The feature is deleted.
+                continue
             told[name] = status
             if status:
                 self.assertEqual((1, ''), (status, text), name)
