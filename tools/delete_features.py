@@ -456,11 +456,11 @@ class Copy:
             page.write_text(_PART.sub(
                 lambda part: '' if self._is_gone(part[1]) else part[0],
                 page.read_text()))
-        rules = self.top / 'etc/ghsched/prometheus/ghsched.rules.yaml'
-        rules.write_text(re.sub(
-            rf'^ +# feature: (?:{"|".join(self.features)})\n'
-            r' +- alert:.*\n(?:        .*\n)*', '', rules.read_text(),
-            flags=re.M))
+        for rules in (self.top / 'etc/ghsched/prometheus').glob('*.yaml'):
+            rules.write_text(re.sub(
+                rf'^( +)# feature: (?:{"|".join(self.features)})\n'
+                r'\1- .*\n(?:(?:\1 .*)?\n)*', '', rules.read_text(),
+                flags=re.M))
         self._prune_others()
 
     def _is_gone(self, name: str) -> bool:
