@@ -18,9 +18,9 @@ A feature goes with the features that need it
 the lists of features (features/declared*.py), in setup.cfg and in the
 reference, and the tests that use them: functions and entries of tables where a
 test is in no folder of theirs. Of the rest every module must be importable,
-the sample configuration and the reference must be made, and the unit tests
-must pass. What fails is printed, and the tests that went although they are in
-no folder of a feature.
+the sample configuration, the reference and the manual must be made, and the
+unit tests must pass. What fails is printed, and the tests that went although
+they are in no folder of a feature.
 
 With --in-place it deletes the features from the tree itself, runs nothing, and
 says what is left to do by hand.
@@ -94,6 +94,9 @@ MAKE_CONFIGURATION = (
     '-m', 'oslo_config.generator', '--config-file',
     'etc/ghsched/ghsched-config-generator.conf', '--output-file', '/dev/null')
 MAKE_REFERENCE = ('tools/reference_pages.py',)
+#: Reads all pages and resolves their references, and writes none.
+MAKE_MANUAL = ('-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'dummy',
+               'doc/source', 'doc/build')
 
 #: Tests with tables of modules, whose entries go with the feature.
 GUARDS = tuple(f'ghsched_nova/tests/unit/{name}.py' for name in (
@@ -516,7 +519,7 @@ class Copy:
         yield from self._run('-c', IMPORT, given='\n'.join(
             name for name in modules
             if not re.search(r'\.(lab|tests)\.', name))).stdout.splitlines()
-        for program in (MAKE_CONFIGURATION, MAKE_REFERENCE):
+        for program in (MAKE_CONFIGURATION, MAKE_REFERENCE, MAKE_MANUAL):
             done = self._run(*program)
             if done.returncode:
                 yield f'{" ".join(program)}: {done.stderr.strip()}'
@@ -582,7 +585,7 @@ def check_without(copy: Copy, tests: str) -> bool:
         copy.top = Path(folder, 'tree')
         shutil.copytree(TOP, copy.top, symlinks=True,
                         ignore=shutil.ignore_patterns(
-                            '.git', '__pycache__', '.mypy_cache',
+                            '.git', '.mypy_cache',
                             '.hypothesis', '.stestr'))
         copy.delete()
         copy.install()
