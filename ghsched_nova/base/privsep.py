@@ -92,7 +92,7 @@ class Context(priv_context.PrivContext):
 
     @contextlib.contextmanager
     def call_in_progress(self) -> Iterator[None]:
-        """Within this context, the helper is not stopped as idle."""
+        """Within this context, the helper does not count as idle."""
         with self._counting:
             self._calls += 1
             self._used = True

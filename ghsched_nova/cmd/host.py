@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, applies: bool) -> int:
-    """Plan or make the changes of this host that policies need; print them.
+    """Plan or make the changes that guests' policies need; print them.
 
     :param applies: whether to make the changes.
     :returns: exit status.

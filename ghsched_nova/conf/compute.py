@@ -32,7 +32,7 @@ class _Path(types.String):
     """Path that Linux can open; it need not exist."""
 
     def __call__(self, value: str) -> str:
-        """Return the path.
+        """Check that Linux can open a path, and return the path.
 
         :raises ValueError: if the path or a name in it is too long, or if it
             has a NUL character.

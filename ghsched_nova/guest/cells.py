@@ -52,7 +52,9 @@ class Cell:
 
 
 def is_device_cell(cell: etree._Element) -> bool:
-    """Whether a NUMA cell has devices only; Nova makes none without memory.
+    """Whether a guest NUMA node has devices only, and no memory.
+
+    Nova makes no such nodes.
 
     :param cell: ``<cell>`` of a domain.
     """

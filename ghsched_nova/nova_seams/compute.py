@@ -48,9 +48,9 @@ def call_in_native_thread(function: Callable[[], _Result]) -> _Result:
     """Call a function in a native thread, where libvirt calls are direct.
 
     With eventlet, Nova hands each call of a libvirt object to a native thread,
-    which costs more than reading a UUID. In such a thread it calls directly.
-    Without eventlet, or if Nova has no such function, the function is called
-    in the current thread.
+    which costs more than reading a UUID; calls in a native thread are not
+    handed on. Without eventlet, or if Nova has no such function, the function
+    is called in the current thread.
 
     :returns: the result of the function.
     """

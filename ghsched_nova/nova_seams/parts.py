@@ -48,8 +48,8 @@ def find_incompatible_parts(process: str) -> dict[str, str]:
     """Return the parts of ghsched that cannot work with the installed Nova.
 
     :param process: name of the service.
-    :returns: sentence with the functions of Nova that differ, by part; the
-        part is empty for all that ghsched does in the service.
+    :returns: mapping of part to a sentence with the functions of Nova that
+        differ. The empty part stands for all that ghsched does in the service.
     """
     differ: dict[str, list[str]] = {}
     for name, seam in sorted(registry.SEAMS.items()):

@@ -221,7 +221,7 @@ class HostProbe:
 
 def find_guest_memory_nodes(guest: view.MonitoredGuest,
                             host: topology.MonitoredHost) -> frozenset[int]:
-    """Return the host NUMA nodes on which a guest's memory is.
+    """Return the host NUMA nodes that provide a guest's memory.
 
     If the domain XML of the guest names no node, all nodes of the host are
     returned.

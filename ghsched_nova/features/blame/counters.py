@@ -91,17 +91,18 @@ Group = tuple[Iterable[int], Mapping[str, Event]]
 Process = tuple[str, int]
 
 
-def scale_count(value: int, enabled: int, running: int) -> float | None:
+def scale_count(count: int, enabled: int, running: int) -> float | None:
     """Return the count of an event, extrapolated to the time it was enabled.
 
     A CPU counts few events at once, and takes turns if there are more.
 
+    :param count: number of counted events.
     :param enabled: nanoseconds for which the thread ran.
     :param running: nanoseconds of these in which the event was counted.
     :returns: None if the event was never counted although the thread ran.
     """
     if running:
-        return value * (enabled / running)
+        return count * (enabled / running)
     return None if enabled else 0.0
 
 

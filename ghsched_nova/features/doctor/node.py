@@ -320,7 +320,7 @@ def _read_permission_bits(path: Path) -> int | None:
         return None
 
 
-def find_running_programs(known: Collection[str],
+def find_running_programs(known_programs: Collection[str],
                           proc: Path) -> tuple[str, ...]:
     """Return the sorted names of the known programs that run."""
     found = set()
@@ -329,7 +329,7 @@ def find_running_programs(known: Collection[str],
         with contextlib.suppress(OSError):
             if decimals.parse_decimal(entry.name) is not None:
                 found.add(identify_program((entry / 'cmdline').read_bytes(),
-                                           known))
+                                           known_programs))
     return tuple(sorted(found - {''}))
 
 

@@ -105,7 +105,7 @@ class CloudReader:
     def refresh_cloud(self) -> float:
         """Read the state of the cloud from Placement and Nova.
 
-        Any error is logged and counted, and the state as last read is kept.
+        An error is logged and counted, and the last known state remains.
 
         :returns: seconds until the next read.
         """

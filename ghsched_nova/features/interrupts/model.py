@@ -183,12 +183,12 @@ def _parse_line(line: str) -> Iterator[Interrupt]:
                         len(users) == len(found) == 1)
 
 
-def is_vfio_interrupt_name(text: str) -> bool:
+def is_vfio_interrupt_name(name: str) -> bool:
     """Whether an interrupt with this name belongs to a VFIO device.
 
     VFIO is the kernel's driver of passthrough devices.
     """
-    return _NAME.fullmatch(text) is not None
+    return _NAME.fullmatch(name) is not None
 
 
 def count_interrupts_by_device(text: str) -> Mapping[str, int]:

@@ -65,7 +65,7 @@ def _steer(number: Annotated[int, Range(0, 2 ** 24)],
 
 
 def write_interrupt_affinity(
-    number: int, name: str, cpus: list[int], proc: Path = Path('/proc')
+    irq_number: int, name: str, cpus: list[int], proc: Path = Path('/proc')
 ) -> str:
     """Write the CPUs of an interrupt into its ``smp_affinity_list``.
 
@@ -77,7 +77,7 @@ def write_interrupt_affinity(
     :param proc: mount point of procfs.
     :returns: error message; empty on success.
     """
-    names = ['irq', str(number)]
+    names = ['irq', str(irq_number)]
     if (
             not model.is_vfio_interrupt_name(name)
             or not Path(proc, *names, name).is_dir()):

@@ -260,8 +260,7 @@ class Mover:
 
 def has_same_nodes_and_cpus(first: Sequence[GuestCell],
                             second: Sequence[GuestCell]) -> bool:
-    """Whether two records of a guest have the same host NUMA nodes and CPUs.
-    """
+    """Whether two records of a guest name the same host nodes and CPUs."""
     def key(cell: GuestCell) -> tuple[Any, ...]:
         return cell.host_node, dict(cell.pins), cell.reserved
     return [*map(key, first)] == [*map(key, second)]

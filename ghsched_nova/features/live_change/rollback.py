@@ -196,7 +196,7 @@ def restore_allocated_amounts(
 def describe_error(error: BaseException) -> str:
     """Return an error's text, preceded by its class if necessary.
 
-    The class is left out for ghsched's own errors, whose text says enough.
+    The class is left out for ghsched's own errors, whose text suffices.
     """
     known = isinstance(error, (errors.Refused, errors.HostSilent,
                                policies.PolicyError))

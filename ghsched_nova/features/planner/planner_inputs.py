@@ -175,14 +175,15 @@ def map_pci_aliases_to_classes(
         if asked or len(names) == 1 for name in sorted(names))}
 
 
-def _map_unambiguous_aliases(known: Iterable[tuple[str, str]]) -> dict[str,
+def _map_unambiguous_aliases(pairs: Iterable[tuple[str, str]]) -> dict[str,
                                                                        str]:
     """Convert pairs of PCI alias and resource class to a mapping.
 
+    :param pairs: pairs of alias and resource class.
     :raises PlannerError: if an alias has two classes.
     """
     found: dict[str, str] = {}
-    for alias, name in known:
+    for alias, name in pairs:
         if found.setdefault(alias, name) != name:
             raise PlannerError(
                 f'the PCI alias {alias} has the resource classes '

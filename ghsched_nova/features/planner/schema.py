@@ -68,36 +68,36 @@ def _convert_keys_to_text(value: Any) -> Any:
     return value
 
 
-def _format_path(place: Iterable[str | int]) -> str:
+def _format_path(path: Iterable[str | int]) -> str:
     """Format the path of a value in a document, such as ``nodes[0].cpus``."""
     return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}'
-                   for step in place).removeprefix('.') or 'the file'
+                   for step in path).removeprefix('.') or 'the file'
 
 
-def _describe_schema_violation(place: list[str | int], error: Any) -> str:
+def _describe_schema_violation(path: list[str | int], error: Any) -> str:
     """Return a text that says where and why a document violates its schema."""
     value, rule = error.instance, error.validator_value
     match error.validator:
         case 'required':
             missing = next(key for key in rule if key not in value)
-            return f'{_format_path([*place, missing])}: is missing'
+            return f'{_format_path([*path, missing])}: is missing'
         case 'additionalProperties':
             unknown = min(value.keys() - error.schema['properties'].keys())
-            return f'{_format_path([*place, unknown])}: unknown key'
+            return f'{_format_path([*path, unknown])}: unknown key'
         case 'not':
-            return f'{_format_path([*place, value])}: unknown key'
+            return f'{_format_path([*path, value])}: unknown key'
         case 'type' | 'minItems':
-            return (f'{_format_path(place)}: '
+            return (f'{_format_path(path)}: '
                     f'{_describe_wrong_type(value, error.schema)}')
         case 'minimum' | 'maximum':
-            return (f'{_format_path(place)}: {value} is not between '
+            return (f'{_format_path(path)}: {value} is not between '
                     f'{error.schema["minimum"]} and {error.schema["maximum"]}')
         case 'enum':
             return (
-                f'{_format_path(place)}: {_shorten_repr(value)} is not one of '
+                f'{_format_path(path)}: {_shorten_repr(value)} is not one of '
                 + ', '.join(map(str, rule))
             )
-    return (f'{_format_path(place)}: {_shorten_repr(value)} '
+    return (f'{_format_path(path)}: {_shorten_repr(value)} '
             f'is not of the form {rule}')
 
 

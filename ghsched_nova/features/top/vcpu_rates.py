@@ -60,7 +60,7 @@ class VcpuRates:
 
 
 def list_known_fields(rates: Collection[VcpuRates]) -> tuple[str, ...]:
-    """Return the names of the rates that are known of at least one guest."""
+    """Return the names of the rates that are known for at least one guest."""
     return tuple(name for name in TITLES if any(
         getattr(one, name) is not None for one in rates))
 
