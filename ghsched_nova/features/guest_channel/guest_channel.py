@@ -12,11 +12,11 @@
 """Channels between this host and guests with ``ghsched:guest_channel``.
 
 Each channel is a virtio-serial port, to which nova-compute writes through
-libvirt. It is opened when its guest starts or arrives, and again with a
-report of the host if it has ended. A guest whose port cannot be opened runs
-on without news. A guest hears of a change of its policy and of a move when
-they are done, and within a second that the host cannot enforce its policy, or
-can again.
+libvirt. It is opened when its guest starts or arrives, and again with a report
+of the host if it has ended. A guest whose port cannot be opened runs without
+being informed. A guest is informed of a change of its policy and of a move
+when they are done, and within a second that the host cannot enforce its
+policy, or can again.
 """
 
 from collections.abc import Callable

@@ -12,12 +12,12 @@
 """Lines of the channel between a guest and its host (pure).
 
 Each line is one JSON object in UTF-8, at most :data:`MAX_LINE` bytes with its
-newline. The host tells the guest its policy, what the kernel of the host
-enforces of it, and why it tells it now. The guest asks for this line again, or
-tells how much it stalls. Fields that a reader does not know are ignored.
+newline. The host sends the guest its policy, the limits that the kernel of the
+host enforces, and the reason for the line. The guest requests this line again,
+or reports its pressure. Unknown fields are ignored.
 
-What a guest writes is hostile: a line that is too long or malformed is dropped
-and counted.
+Guests are not trusted: a line that is too long or malformed is dropped and
+counted.
 """
 
 from collections.abc import Iterable

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The kernel's table of connections as a source (nf_conntrack).
+"""Source of network traffic: the kernel's connection tracking table.
 
-It knows what passes the IP stack or Open vSwitch of the host with a firewall
-that keeps state: not what a VF sends, and not a port without port security.
-It counts bytes with ``net.netfilter.nf_conntrack_acct=1`` only. A connection
-that begins and ends between two looks is not counted.
+The table has the connections that pass the IP stack or Open vSwitch of the
+host with a stateful firewall: not those of VFs, and not those of ports without
+port security. Bytes are counted with ``net.netfilter.nf_conntrack_acct=1``
+only. A connection that begins and ends between two readings is not counted.
 """
 
 from collections.abc import Iterable

@@ -12,9 +12,10 @@
 
 """Network traffic between guests, as a host counts it.
 
-A source is a plug-in: a class of the entry point group
-:data:`SOURCES` that is called without arguments. What it counts goes up as
-long as a flow lives, so two looks give what was sent between them.
+A source is a plug-in: a class of the entry point group :data:`SOURCES` that is
+called without arguments. Its byte count of a connection grows as long as the
+connection exists, so the difference between two readings is the traffic
+between them.
 """
 
 import abc
