@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Our extra specs for nova-api, which refuses bad ones with HTTP 400.
+"""Validators of ghsched's extra specs for nova-api.
 
 nova-api loads this module through the entry point group
 ``nova.api.extra_spec_validators`` and checks flavor extra specs with it from

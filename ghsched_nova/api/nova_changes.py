@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Change nova-api where an operator put the filter of ghsched in its pipeline.
+"""Patches of nova-api, applied by the filter of ghsched in its pipeline.
 
 Installing ghsched changes no service of Nova. The line ``[filter:ghsched]`` of
 ``api-paste.ini`` loads :mod:`ghsched_nova.api.server_filter`, which calls

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Rules of nova-api's policy file for what ghsched adds to its API.
+"""Rules of nova-api's policy file for ghsched's API.
 
 Each is asked with the project and the user of the server as its target, as
 Nova asks its own: ``project_id:%(project_id)s`` in a rule is the server's.

@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""The configuration that nova-compute has, as far as it is needed here."""
+"""Options of nova-compute's configuration that ghsched's commands read."""
 
 from collections.abc import Sequence
 import os

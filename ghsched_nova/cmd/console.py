@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Orderly ends of commands whose output is closed or that are interrupted."""
+"""Common options, exit statuses and error output of the commands."""
 
 import argparse
 from collections.abc import Callable

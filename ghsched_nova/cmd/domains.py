@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The domains of this host's libvirt, for the commands that look at it."""
+"""Domains of this host's libvirt, for the commands of a host."""
 
 from collections.abc import Iterator
 import contextlib

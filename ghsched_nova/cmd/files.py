@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Files that a command writes: whole, or not at all.
+"""Files that a command writes completely or not at all.
 
 A new file takes the name of the one that was there. Where that cannot be,
 the one that is there is written: a device, a pipe, a file that the command

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched-host``: what a compute host's control groups should be.
+"""``ghsched-host``: plan or correct the control groups of a compute host.
 
 Runs as root on the host, beside nova-compute or without it: it reads Nova's
 configuration files for ``[ghsched]`` and asks libvirt for the domains that

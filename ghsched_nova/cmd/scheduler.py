@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched-nova-scheduler``: nova-scheduler with our manager."""
+"""``ghsched-nova-scheduler``: nova-scheduler with ghsched's manager."""
 
 from ghsched_nova.cmd import service_program
 

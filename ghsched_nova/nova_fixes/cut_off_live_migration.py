@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Finish or undo a live migration whose end nova-compute has not seen.
+"""Fix: finish or undo live migrations that end while nova-compute is down.
 
 libvirt copies a guest without nova-compute, and removes it from the source
 when it runs on the destination. Nova hears of that from libvirt only: a

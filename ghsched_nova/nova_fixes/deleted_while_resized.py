@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Mark a resized server as being deleted again once its resize is confirmed.
+"""Fix: restore the task state of a resized server that is being deleted.
 
 nova-api marks a server with the task state ``deleting`` and then confirms its
 resize, which takes the task state away

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Compare PCI requests with the devices that Placement gave, not with others.
+"""Fix: compare PCI requests only with devices that Placement has allocated.
 
 ``PciDeviceStats._filter_pools`` decides by the number of free devices in each
 pool, also where Placement has chosen how many devices come from which

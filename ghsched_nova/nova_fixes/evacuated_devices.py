@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: a guest gets the devices of its own PCI requests only.
+"""Fix: an evacuated guest has only the devices of its own PCI requests.
 
 After an evacuation the devices on the dead host stay allocated to the
 guest in Nova's records until that host is back, and no request of the

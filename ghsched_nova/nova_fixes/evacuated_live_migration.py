@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""End live migrations before a guest is evacuated.
+"""Fix: end a server's live migrations before its evacuation.
 
 A live migration that was under way when the host was lost ends with it, and
 its record does not change. nova-conductor, which looks for the record of the

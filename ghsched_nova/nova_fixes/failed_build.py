@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: the guest of a server whose build failed goes on running.
+"""Fix: destroy the running guest of a server whose build failed.
 
 ``ComputeManager._build_and_run_instance`` destroys the guest if the build
 fails before the guest runs. If the build fails afterwards, such as when

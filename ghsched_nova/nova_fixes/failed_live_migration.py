@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Roll a live migration back without errors of what follows.
+"""Fix: complete the rollback of a live migration in spite of later errors.
 
 A server of a guest that stays where it was keeps its records, and is not in
 ``ERROR``. See

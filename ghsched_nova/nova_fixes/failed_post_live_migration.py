@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: a live migration that fails after its copy keeps its allocation.
+"""Fix: delete the allocation of a live migration that failed after its copy.
 
 ``ComputeManager._post_live_migration`` deletes the migration's allocation on
 the source with its last step. If an earlier step fails, such as the call of

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: a server whose rebuild failed keeps its allocation in Placement.
+"""Fix: a server whose rebuild failed keeps its allocation in Placement.
 
 ``ComputeManager.rebuild_instance`` takes each failure for that of an
 evacuation, whose destination gets back what was allocated there. A server

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: a server whose resize failed on its new host keeps its new flavor.
+"""Fix: a server whose resize failed on its new host keeps its new flavor.
 
 It is on that host then, with the NUMA topology and the allocation of the
 new flavor, and its RequestSpec has that too. nova-compute's manager gives

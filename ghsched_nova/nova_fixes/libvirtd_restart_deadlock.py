@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: libvirt may report a lost connection on the thread that uses it.
+"""Fix: prevent a deadlock when libvirt reports a lost connection.
 
 ``Host._get_connection`` asks with ``_wrapped_conn_lock`` held, and libvirt
 calls ``Host._connection_closed``, which takes it, from that very thread.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: a live-migrated server loses its flavor's passthrough devices.
+"""Fix: a live-migrated server keeps its flavor's passthrough devices.
 
 ``ResourceTracker._move_claim`` makes the PCI requests of the flavor again with
 new IDs and stores them in the migration context, but the devices of the

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Give the claim of a live migration the limits that Nova has lost.
+"""Fix: give the claim of a live migration the limits that Nova has lost.
 
 Nova 31 to 33 claim on the destination without the limits of the scheduler
 (bug 2153425, fixed by f4709ec59f in 34), and so does every release when an

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Live migrations that have not ended: their records and their guests."""
+"""Live migrations in progress: their records and their guests."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Retry the deletion of an allocation that conflicts with another change.
+"""Fix: retry the deletion of an allocation after a conflict.
 
 Two changes at the same time on one provider, such as a boot and a report,
 are a conflict (409 with ``placement.concurrent_update``). Nova retries an

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair the RequestSpec that the next move of a guest is scheduled with.
+"""Fix: correct the RequestSpec of a server after a failed or reverted resize.
 
 Nova's conductor saves the flavor that a guest is to be resized to in its
 RequestSpec once the resize is on its way

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The repairs of Nova; their list needs no Nova, so the manual has it."""
+"""Table of the fixes of Nova bugs; the manual reads it without Nova."""
 
 from dataclasses import dataclass
 import importlib

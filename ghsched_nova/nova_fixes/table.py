@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The repairs of Nova, and which of them this process applies.
+"""State of the fixes of Nova bugs in this process.
 
 ``[ghsched]nova_fixes`` chooses: ``auto`` applies all that suit this Nova,
 ``none`` applies nothing, names apply those. A repair of what the installed

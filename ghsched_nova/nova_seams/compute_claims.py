@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Claims of nova-compute, with the devices that Placement gave."""
+"""Claims of nova-compute, with the devices that Placement has allocated."""
 
 from collections.abc import Callable
 from collections.abc import Mapping

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Declare what ghsched relies on in Nova, and replace functions of Nova.
+"""Declarations of what ghsched uses of Nova, and replacement of functions.
 
 A seam is a name of Nova that is no documented extension point. It is declared
 where it is used, by :func:`make_seam_decorator`. :func:`replace_function` is

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched-host blame``: who disturbs a guest of this host by memory?"""
+"""``ghsched-host blame``: find the guests that slow down a guest."""
 
 import argparse
 from collections.abc import Iterator

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Argument of the server action ``ghsched`` that asks who disturbs a server.
+"""Server action ``ghsched`` that finds the guests that slow down a server.
 
 ::
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Temporary cap on a suspect's bandwidth, with which a disturbance is proven.
+"""Temporary cap on a suspect's bandwidth, to prove that it slows a guest down.
 
 The suspect's control group is written as if its policy had a lower cap;
 nothing records that. Whatever happens meanwhile, the next reconciliation of

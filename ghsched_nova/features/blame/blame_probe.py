@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Figures of one server and of the guests beside it, measured on the host."""
+"""Measurements of a server and of other guests during an investigation."""
 
 from collections.abc import Callable
 from collections.abc import Collection

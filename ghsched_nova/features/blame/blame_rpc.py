@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""RPC endpoint of nova-compute to find out who disturbs a guest."""
+"""RPC endpoint of nova-compute to find the guests that slow down a guest."""
 
 from collections.abc import Callable
 from collections.abc import Iterable

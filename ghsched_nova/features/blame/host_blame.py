@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Investigations on this host: who disturbs a server by memory?"""
+"""Investigations on this host: find the guests that slow down a server."""
 
 from collections.abc import Callable
 from collections.abc import Iterable

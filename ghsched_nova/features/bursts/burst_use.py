@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Bandwidth that the host may promise as bursts, from its measurements."""
+"""Recorder of bursts, which limits the bursts that the host offers."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether a node is set up for ghsched (pure).
+"""Checks whether a node is set up for ghsched (pure).
 
 ``ghsched-status doctor`` and ``ghsched-status upgrade check`` read a node
 (:mod:`ghsched_nova.features.doctor.doctor`) and judge it here.

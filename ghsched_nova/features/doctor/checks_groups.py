@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether a compute host has ids left for the groups of guests (pure)."""
+"""Checks whether a compute host has free ids for groups of guests (pure)."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping

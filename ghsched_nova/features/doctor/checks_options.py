@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Options of ``[ghsched]`` that a host cannot follow, or that are unknown."""
+"""Checks for options of ``[ghsched]`` that are unknown or unusable."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Find NUMA nodes of which more is guaranteed than memory delivers."""
+"""Find NUMA nodes that guarantee more bandwidth than memory delivers."""
 
 from collections.abc import Iterator
 from http import HTTPStatus

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Find what is left of ghsched on a node that goes back to stock Nova.
+"""Find leftovers of ghsched on a node that returns to stock Nova.
 
 :func:`find_leftovers` reads configuration files, processes, units and
 resctrl; :func:`make_leftover_checks` says what to remove, in this order

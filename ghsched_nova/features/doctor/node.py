@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""This node as ``ghsched-status doctor`` and ``ghsched-status`` look at it."""
+"""Facts of this node for ``ghsched-status doctor`` and other checks."""
 
 from collections.abc import Collection
 from collections.abc import Iterator

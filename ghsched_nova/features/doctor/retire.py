@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""``ghsched-host retire``: the way back to the stock driver."""
+"""``ghsched-host retire``: return a host to the stock driver."""
 
 import argparse
 from collections.abc import Collection

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""``ghsched explain``: what becomes of a flavor, without any service."""
+"""``ghsched explain``: how a flavor fits on a host, without any service."""
 
 import argparse
 import sys

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The three ways in which ``ghsched explain`` prints.
+"""Output formats of ``ghsched explain``.
 
 The keys of the JSON are stable: none is renamed or removed, and what is not
 known (because the guest was refused before) is null or empty.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched-exporter --cloud``: the figures of a cloud for Prometheus.
+"""``ghsched-exporter --cloud``: metrics of a cloud for Prometheus.
 
 A thread of its own reads the cloud; a scrape is answered from memory.
 """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Metrics of ``ghsched-exporter --cloud``: a cloud at one glance (pure)."""
+"""Metrics of ``ghsched-exporter --cloud`` (pure)."""
 
 from collections.abc import Callable
 from collections.abc import Iterable

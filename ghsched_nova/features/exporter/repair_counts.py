@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Counters of repairs: policies that nova-compute had to enforce again."""
+"""Counter of repairs: corrections of guests' settings by nova-compute."""
 
 from collections import Counter
 from pathlib import Path

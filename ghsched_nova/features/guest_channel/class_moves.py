@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves of vCPUs between the classes of a guest, as the guest asks (pure).
+"""Moves of vCPUs between the classes of a guest, at its request (pure).
 
 A guest moves its own vCPUs between its own control groups only, and only
 where the flavor gives the class vCPUs of the same guest NUMA node: what

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Change the memory bandwidth policy of a guest that exists.
+"""Change of the memory bandwidth policy of an existing guest.
 
 The side that runs where nova-manage runs;
 :mod:`ghsched_nova.features.live_change.policy_change` is that of the compute

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The weigher that avoids hosts whose NUMA nodes are busy.
+"""Weigher that avoids hosts with busy NUMA nodes.
 
 Name it beside Nova's own::
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The weigher that leaves least that the next guests cannot use.
+"""Weigher that prefers hosts that a guest fragments least.
 
 Name it beside Nova's own::
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``ghsched plan``: how many more guests fit, and what stands in the way.
+"""``ghsched plan``: how many more guests fit, and which resource limits them.
 
 Placement's part is :mod:`ghsched_placement.features.planner`; here its
 questions are read from the command line and its answers are put together with

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Described hosts as Placement would have them (pure)."""
+"""Resource providers and capacities of described hosts (pure)."""
 
 from dataclasses import replace
 import math

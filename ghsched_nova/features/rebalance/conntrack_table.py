@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The text of the kernel's table of connections (pure).
+"""Parser of the kernel's connection tracking table (pure).
 
 A guest decides how many connections it has, so what is taken of the table is
 bounded for each address.

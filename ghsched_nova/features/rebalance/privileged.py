@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Reads the connections of guests, which only root may."""
+"""Privileged function that reads the connections of guests."""
 
 from collections.abc import Iterable
 import functools

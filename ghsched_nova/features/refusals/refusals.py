@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Flavors for which nova-scheduler found no host, asked of all schedulers.
+"""Flavors for which nova-scheduler found no host, from all schedulers.
 
 ::
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""``ghsched-top``: who uses the memory bandwidth of this host.
+"""``ghsched-top``: show the memory bandwidth that guests of this host use.
 
 It reads resctrl, and libvirt over a connection that cannot write. It needs
 neither Nova nor its configuration.

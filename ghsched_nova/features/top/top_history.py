@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Output of ``ghsched-top --since``: who used most bandwidth (pure)."""
+"""Output of ``ghsched-top --since``: largest users of bandwidth (pure)."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Source of the figures of ``ghsched-top`` and ``ghsched-exporter``."""
+"""Source of the measurements of ``ghsched-top`` and ``ghsched-exporter``."""
 
 import argparse
 from collections.abc import Iterable
