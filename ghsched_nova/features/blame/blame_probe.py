@@ -188,7 +188,7 @@ class HostProbe:
         own = self._list_node_bandwidths(self.server)
         waits = _get_wait_fractions(load, self.server)
         return dataclasses.replace(
-            sample, cap=_sum_caps(own), cached=_sum_cache_occupancy(own),
+            sample, cap=_sum_caps(own), cached=_sum_cached_bytes(own),
             cpu_wait=waits['cpu_wait'], stalled=waits['memory_wait'],
             io_wait=waits['io_wait'],
             misses_by_guest={
@@ -266,9 +266,7 @@ def _sum_caps(rows: Sequence[view.GuestNodeBandwidth]) -> float | None:
     return float(sum(known)) if known and len(known) == len(caps) else None
 
 
-def _sum_cache_occupancy(
-    rows: Sequence[view.GuestNodeBandwidth]
-) -> float | None:
+def _sum_cached_bytes(rows: Sequence[view.GuestNodeBandwidth]) -> float | None:
     """Return the number of bytes that a guest occupies in L3 caches.
 
     :param rows: cache occupancy of the guest by host NUMA node.

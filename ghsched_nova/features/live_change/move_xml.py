@@ -57,9 +57,8 @@ def map_vcpu_cpus(cells: Iterable[GuestCell],
     return found
 
 
-def get_helper_thread_cpus(
-    cells: Iterable[GuestCell], shared: Mapping[int, frozenset[int]]
-) -> frozenset[int]:
+def get_helper_cpus(cells: Iterable[GuestCell],
+                    shared: Mapping[int, frozenset[int]]) -> frozenset[int]:
     """Return the host CPUs for a guest's emulator and I/O threads.
 
     As in Nova, these are the CPUs reserved for such threads. If none are
@@ -121,8 +120,8 @@ def _pin_helper_threads(root: etree._Element, move: NodeMove,
     Threads pinned to CPUs of their own (``hw:emulator_threads_policy=share``)
     stay where they are.
     """
-    before = get_helper_thread_cpus(move.before, shared)
-    after = get_helper_thread_cpus(move.after, shared)
+    before = get_helper_cpus(move.before, shared)
+    after = get_helper_cpus(move.after, shared)
     for name in ('emulatorpin', 'iothreadpin') if after else ():
         for pin in root.findall(f'cputune/{name}'):
             if cpulist.parse_cpu_list(pin.get('cpuset', '')) == before:

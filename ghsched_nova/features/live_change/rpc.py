@@ -183,8 +183,7 @@ class PolicyEndpoint:
         :param lock: ID of the caller's lock on the server.
         """
         with compute.instance_lock(instance_uuid):
-            instance = self._get_locked_instance(
-                context, instance_uuid, token, lock)
+            instance = self._load_instance(context, instance_uuid, token, lock)
             with self._changing, self.running_domain(instance_uuid) as domain:
                 policy_change.change_policy(self._engine, domain, policy)
                 LOG.info('ghsched: changed the bandwidth policy of running '
@@ -219,15 +218,14 @@ class PolicyEndpoint:
         :param lock: ID of the caller's lock on the server.
         """
         with compute.instance_lock(instance_uuid):
-            instance = self._get_locked_instance(
-                context, instance_uuid, token, lock)
+            instance = self._load_instance(context, instance_uuid, token, lock)
             with self.running_domain(instance_uuid) as domain:
                 self._mover.move_guest(context, instance, domain, move)
         self._refresh(instance_uuid)
         return {}
 
-    def _get_locked_instance(self, context: Any, uuid: str, token: str,
-                             lock: str) -> Any:
+    def _load_instance(self, context: Any, uuid: str, token: str,
+                       lock: str) -> Any:
         """Return the instance that an RPC call may change.
 
         :param token: ID of the call.
@@ -268,9 +266,8 @@ class LiveChangePart(compute_hooks.ComputePart):
     """Changes of running guests: their policies and their NUMA nodes."""
 
     def __init__(self, services: compute_hooks.ComputeServices) -> None:
-        memory = page_move.MemoryMover(
-            Path(services.section.libvirt_run_path),
-            services.section.node_move_rate)
+        memory = page_move.MemoryMover(Path(services.section.libvirt_run_path),
+                                       services.section.node_move_rate)
         self._moves = host_moves.HostMoves(
             services.virtapi, guest_move.Mover(
                 services.engine, memory, services.changing), memory)
