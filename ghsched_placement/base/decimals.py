@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Numbers in texts of the kernel, of libvirt and of files (pure)."""
+"""Parse numbers in texts of the kernel, libvirt and files (pure)."""
 
 import re
 

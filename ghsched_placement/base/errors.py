@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Exceptions for flavors that cannot be used."""
+"""Exceptions for invalid flavors."""
 
 
 class PolicyError(ValueError):

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Tables of commands that print text, without cliff."""
+"""Text tables of commands that do not use cliff."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence

@@ -10,15 +10,15 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Records that services, hosts and older releases have written.
+"""Parse JSON records of services, hosts and older releases.
 
-A record is a JSON object that names the version of its format. One that is
-malformed, or of a version with another meaning, counts as none: readers of
-all releases go on without it.
+A record is a JSON object that names the version of its format. A malformed
+record, or one of another version, counts as missing: readers of all releases
+continue without it.
 
-Who writes a record need not be honest, so each field has a type, a range and a
-bounded length. The functions ``check_*`` return a value that is as it should
-be, and raise one of :data:`MALFORMED` for any other.
+The writer of a record is not trusted, so each field has a type, a range and a
+bounded length. The functions ``check_*`` return a valid value and raise one of
+:data:`MALFORMED` for any other value.
 """
 
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def check_integer(value: object, maximum: int = MAX_INTEGER,
     :raises ValueError: when the value is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(_describe(value, 'a number'))
+        raise TypeError(_format_type_error(value, 'a number'))
     if not minimum <= value <= maximum:
         raise ValueError(f'a number is not in {minimum}..{maximum}')
     return value
@@ -96,7 +96,7 @@ def check_number(value: object, maximum: float = MAX_INTEGER) -> float:
     :raises ValueError: when the value is out of range, or not finite.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(_describe(value, 'a number'))
+        raise TypeError(_format_type_error(value, 'a number'))
     if not 0 <= value <= maximum:
         raise ValueError(f'a number is not in 0..{maximum}')
     return value
@@ -116,7 +116,7 @@ def check_node_key(text: object) -> int:
     :raises TypeError, ValueError: if it is not such a number.
     """
     if not isinstance(text, str):
-        raise TypeError(_describe(text, 'a text'))
+        raise TypeError(_format_type_error(text, 'a text'))
     return check_node(decimals.parse_decimal(text))
 
 
@@ -126,7 +126,7 @@ def check_flag(value: object) -> bool:
     :raises TypeError: for any other value.
     """
     if not isinstance(value, bool):
-        raise TypeError(_describe(value, 'true or false'))
+        raise TypeError(_format_type_error(value, 'true or false'))
     return value
 
 
@@ -139,7 +139,7 @@ def check_text(value: object, longest: int = MAX_TEXT) -> str:
     :raises TypeError: when the value is not a text.
     """
     if not isinstance(value, str):
-        raise TypeError(_describe(value, 'a text'))
+        raise TypeError(_format_type_error(value, 'a text'))
     return _UNSAFE.sub('?', value[:longest])
 
 
@@ -150,7 +150,7 @@ def check_list(value: object, most: int = MAX_ENTRIES) -> Sequence[Any]:
     :raises ValueError: when there are too many items.
     """
     if not isinstance(value, list | tuple):
-        raise TypeError(_describe(value, 'a list'))
+        raise TypeError(_format_type_error(value, 'a list'))
     return _check_length(value, most)
 
 
@@ -161,12 +161,12 @@ def check_object(value: object, most: int = MAX_ENTRIES) -> Mapping[str, Any]:
     :raises ValueError: when there are too many fields.
     """
     if not isinstance(value, Mapping):
-        raise TypeError(_describe(value, 'an object'))
+        raise TypeError(_format_type_error(value, 'an object'))
     return _check_length(value, most)
 
 
-def _describe(value: object, wanted: str) -> str:
-    """Return the text of an error: a value is not of the wanted type."""
+def _format_type_error(value: object, wanted: str) -> str:
+    """Return the error text for a value that is not of the wanted type."""
     return f'{type(value).__name__} is not {wanted}'
 
 
@@ -191,8 +191,8 @@ def check_fields(dataclass_type: type,
                  found: object) -> dict[str, Any]:
     """Return the values of a JSON object that are fields of a dataclass.
 
-    Other values are of other releases, and are left out, as are fields with
-    lists and objects. A number is not negative, and is at most MAX_INTEGER.
+    Unknown values of other releases are left out, and so are fields with lists
+    and objects. A number must be from 0 to MAX_INTEGER.
 
     :param dataclass_type: class with fields of simple types, which may be
         None as well.
@@ -209,7 +209,7 @@ def check_fields(dataclass_type: type,
 @functools.cache
 def _list_field_checks(dataclass_type: type
                        ) -> list[tuple[str, Callable[[object], Any], bool]]:
-    """Return name, check and whether None is allowed of each simple field."""
+    """Return name, check and permission of None for each simple field."""
     found = []
     for field in dataclasses.fields(dataclass_type):
         kinds = (typing.get_args(field.type)
@@ -228,8 +228,8 @@ def _list_field_checks(dataclass_type: type
 def read_record_file(path: Path, longest: int = LONGEST_FILE) -> str:
     """Return the text of a record's file.
 
-    Another user may have put anything else in its place: a link is not
-    followed, and opening a FIFO does not wait for a writer.
+    Another user may have replaced the file: a link is not followed, and
+    opening a FIFO does not wait for a writer.
 
     :param longest: maximum length of the file in bytes.
     :raises OSError: if the file is a link, not regular, too long, not in UTF-8
@@ -250,10 +250,10 @@ def read_record_file(path: Path, longest: int = LONGEST_FILE) -> str:
         raise OSError(errno.EILSEQ, 'not in UTF-8', str(path)) from None
 
 
-def read_file(path: Path | None) -> str:
+def read_file_or_empty(path: Path | None) -> str:
     """Return the text of a record's file; empty if it cannot be read.
 
-    :param path: None for no file.
+    :param path: path of the file; None if there is none.
     """
     try:
         return read_record_file(path) if path else ''
@@ -327,30 +327,30 @@ class FileFormat(Generic[T]):
     def read(self, path: Path | None) -> T:
         """Read a record from a file; empty if it cannot be read.
 
-        :param path: None for no file.
+        :param path: path of the file; None if there is none.
         """
-        return self.parse(read_file(path))
+        return self.parse(read_file_or_empty(path))
 
 
 class RecordFormat(Protocol):
-    """Format of a record under a key of its own."""
+    """Format of a record that has its own key in stats or diagnostics."""
 
     @property
     def key(self) -> str:
         """Key of the record in the stats or the diagnostics."""
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a host sends this record, but it cannot be read."""
+        """Whether the fields contain this record, but it is malformed."""
 
 
 @dataclass(frozen=True)
 class ListFormat:
-    """Format of a record that is a list, whose wrong items are left out."""
+    """Format of a record that is a list; its malformed items are ignored."""
 
     key: str
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a host sends this record, but it is not a list."""
+        """Whether the fields contain this record, but it is not a list."""
         return not isinstance(fields.get(self.key), list | None)
 
 
@@ -379,7 +379,7 @@ class Format(Generic[T]):
             return None
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a host sends this record, but it cannot be read.
+        """Whether the fields contain this record, but it is malformed.
 
         A record of another version is not malformed.
         """
@@ -393,6 +393,6 @@ class Format(Generic[T]):
         text = fields.get(self.key)
         if text is not None:
             if not isinstance(text, str):
-                raise TypeError(_describe(text, 'a text'))
+                raise TypeError(_format_type_error(text, 'a text'))
             _check_length(text, MAX_RECORD)
         return _build_record(text, self.version, self.build)

@@ -124,4 +124,4 @@ def read_pressures(path: Path | None, now: float
         is_new = path and now - path.stat().st_mtime <= MAX_AGE_S
     except OSError:
         return {}
-    return parse_pressures(wire.read_file(path)) if is_new else {}
+    return parse_pressures(wire.read_file_or_empty(path)) if is_new else {}
