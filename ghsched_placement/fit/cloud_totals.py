@@ -139,7 +139,7 @@ def read_cloud_totals(client: PlacementClient) -> CloudTotals:
     """
     found = client.get_allocation_candidates([('resources', 'MEMORY_MB:1')],
                                              MAX_HOSTS + 1)
-    known = (client.count_providers(os_traits.COMPUTE_NODE)
+    known = (client.count_providers_with_trait(os_traits.COMPUTE_NODE)
              if len(found['allocation_requests']) <= MAX_HOSTS else 0)
     return parse_provider_summaries(found['provider_summaries'], known)
 

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Every name that ghsched puts into Placement, and the rules that make them.
+"""Names of ghsched in Placement, and functions that make and parse them.
 
-Nothing else in the tree spells a resource class, a trait, a provider name or
-a request group suffix, so that moving a name upstream (os-traits,
-os-resource-classes) is one edit here.
+No other module spells a resource class, a trait, a provider name or a request
+group suffix, so that moving a name upstream (os-traits, os-resource-classes)
+is a single change.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ def make_share_trait(fingerprint: str, guest_node: int) -> str:
     """Return the trait of host nodes that have a control group to share.
 
     Guests with the same bandwidth policy can share a resctrl control group.
-    The trait says for which policy and for which of a guest's NUMA nodes.
+    The trait names the policy and the guest NUMA node.
 
     :param fingerprint: fingerprint of the guest's policy.
     :param guest_node: number of the guest NUMA node that can be placed on the
@@ -200,7 +200,7 @@ def make_node_physnet(node: int) -> str:
     return f'ghsched-numa{node}'
 
 
-def _parse_number(text: str) -> int | None:
+def _parse_node_number(text: str) -> int | None:
     """Parse the number or the count of NUMA nodes in a pseudo network's name.
 
     :param text: at most four decimal digits.
@@ -232,7 +232,7 @@ def parse_cpuless_node_physnet(physnet: str) -> int | None:
     :returns: None for any other name.
     """
     match = _DEVICES.fullmatch(physnet)
-    return _parse_number(match[1]) if match else None
+    return _parse_node_number(match[1]) if match else None
 
 
 _CACHE = re.compile('ghsched-l3-([0-9]{1,5}(?:(?:to|-)[0-9]{1,5}){0,511})')
@@ -292,7 +292,7 @@ def parse_host_nodes_physnet(physnet: str) -> tuple[int, ...] | None:
     """
     if not _ORDER.fullmatch(physnet):
         return None
-    found = [_parse_number(text) for text in physnet.split('-')[2:]]
+    found = [_parse_node_number(text) for text in physnet.split('-')[2:]]
     nodes = tuple(node for node in found if node is not None)
     return nodes if len(nodes) == len(found) else None
 
@@ -318,4 +318,4 @@ def parse_node_count_physnet(physnet: str) -> int | None:
     :returns: None for any other name.
     """
     match = _COUNT.fullmatch(physnet)
-    return _parse_number(match[1]) if match else None
+    return _parse_node_number(match[1]) if match else None

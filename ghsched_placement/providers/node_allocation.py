@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A guest's allocation on one host -> where its NUMA nodes may be (pure)."""
+"""Possible host NUMA nodes of a guest, from its allocations (pure)."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -71,10 +71,11 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
                               ) -> Iterator[tuple[int, ...]]:
     """Yield the host NUMA nodes that a guest's nodes may be on.
 
-    Placement knows how much a guest has of each host NUMA node, but not which
-    guest NUMA node is where. Each result is one possibility: the host node of
-    each guest node, in order. For guest nodes with VFs, host nodes with most
-    devices are tried first; for others, those with fewest devices.
+    Placement stores the amounts that a guest has allocated from each host NUMA
+    node, but not the host node of each guest node. Each result is one
+    possibility: the host node of each guest node, in order. For guest nodes
+    with VFs, host nodes with most devices are tried first; for others, those
+    with fewest devices.
 
     :param policy: policy of ghsched's extra specs in the guest's flavor.
     :param accounting: whether Placement counts the guarantee (``min``) or the
@@ -83,7 +84,7 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
     :param nodes: NUMA nodes of the host.
     :param allocation: bandwidth and devices of the guest, by host NUMA node.
     :param node_of_vfs: host node of the VFs of each guest node, where known.
-        It is tried first, and with ``vfs_locality=node`` alone.
+        It is tried first; with ``vfs_locality=node`` no other node is tried.
     """
     shares = policy.get_bandwidth_by_node(accounting)
     vfs: dict[int, int] = {}
@@ -97,16 +98,16 @@ def yield_possible_host_nodes(policy: GuestPolicy, accounting: Accounting,
             (allocation.devices.get(node, 0), node) for node in nodes
             if allocation.bandwidth.get(node, 0) == shares.get(guest_node, 0)
             and not (near and allocation.devices.get(node, 0) < count))
-        choices.append(_prefer_node(
+        choices.append(_put_preferred_node_first(
             [node for _devices, node in (
                 reversed(fitting) if count else fitting)],
             (node_of_vfs or {}).get(guest_node), near))
     return _yield_distinct_host_nodes(choices, ())
 
 
-def _prefer_node(nodes: Sequence[int], preferred: int | None,
-                 only_preferred: bool) -> Sequence[int]:
-    """Return NUMA nodes with a preferred one first, or with it alone.
+def _put_preferred_node_first(nodes: Sequence[int], preferred: int | None,
+                              only_preferred: bool) -> Sequence[int]:
+    """Return NUMA nodes with the preferred one first, or only this one.
 
     If the preferred node is None or not one of the nodes, they are returned as
     they are.

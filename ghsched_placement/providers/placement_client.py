@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Placement as Nova's services ask it: one client, one version, one error."""
+"""Placement client of Nova's services: one microversion, one exception."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class PlacementError(Exception):
 
 
 class PlacementClient:
-    """Client of Placement whose methods raise only :class:`PlacementError`.
+    """Placement client whose methods raise only :class:`PlacementError`.
 
     :param session: object with the methods ``get``, ``put`` and ``delete`` of
         Nova's report client.
@@ -61,13 +61,13 @@ class PlacementClient:
         """
         if query:
             url = f'{url}?{parse.urlencode(query)}'
-        return dict(self._ask('get', url).json())
+        return dict(self._send_request('get', url).json())
 
     def put(self, url: str, body: Mapping[str, Any]) -> None:
-        self._ask('put', url, body)
+        self._send_request('put', url, body)
 
     def delete(self, url: str) -> None:
-        self._ask('delete', url)
+        self._send_request('delete', url)
 
     def get_inventories(self, provider: str) -> dict[str, Any]:
         """Return the inventories of a resource provider, by resource class."""
@@ -97,9 +97,9 @@ class PlacementClient:
 
     def is_trait_in_use(self, trait: str) -> bool:
         """Whether any resource provider in Placement has a given trait."""
-        return self.count_providers(trait) > 0
+        return self.count_providers_with_trait(trait) > 0
 
-    def count_providers(self, trait: str) -> int:
+    def count_providers_with_trait(self, trait: str) -> int:
         """Return the number of resource providers that have a given trait."""
         try:
             return len(self.get('/resource_providers', [
@@ -140,7 +140,7 @@ class PlacementClient:
         self.put(f'/resource_providers/{uuid}',
                  {'name': name, 'parent_provider_uuid': parent})
 
-    def _ask(self, method: str, url: str, *body: Any) -> Any:
+    def _send_request(self, method: str, url: str, *body: Any) -> Any:
         try:
             response = getattr(self._session, method)(url, *body,
                                                       version=VERSION)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Host description -> the provider tree that Placement should hold (pure).
+"""Resource providers that a host should have in Placement (pure).
 
 ::
 
@@ -23,20 +23,20 @@
      |       +- <node>_<PF>
      +- <node>_NUMA1       ...
 
-Two rules shape the result. Inventory never goes below what is in use: what a
-host can no longer offer is *reserved* while somebody holds it and removed
-only when nobody does. And the result depends on its arguments alone, so that
-an unchanged host gives an unchanged tree, which Nova's report client does not
-write.
+Two rules determine the result. An inventory is never smaller than its usage:
+an amount that a host no longer offers is *reserved* while it is allocated, and
+removed only when it is free. And the result depends only on its arguments, so
+that an unchanged host has an unchanged tree, which Nova's report client does
+not write.
 
-A share is counted as the hardware holds it. Where that is a multiple of a
-step, the step is that of the inventory, and the least share likewise, so that
-Placement gives such a node no other share: rounding it up on the host alone
-would let guarantees add up to more than the node has. The amount asked for
-cannot be rounded up instead, because one query goes to all hosts, and their
-steps differ. Where the hardware skips some multiples, what guests hold beyond
-their allocations is reserved, and so is the rest of the node that no further
-guest could hold.
+Bandwidth is counted as the hardware can guarantee it. If guarantees are
+multiples of a step, the inventory has this step size and the smallest
+guarantee as its min_unit, so that Placement allocates nothing else. Rounding
+up on the host alone would let the guarantees exceed the bandwidth of the node.
+The requested amount cannot be rounded up instead, because one query goes to
+all hosts, and their steps differ. If the hardware skips some multiples,
+bandwidth that guests get beyond their allocations is reserved, and so is the
+rest of the node that no further guest could get.
 """
 
 from collections.abc import Mapping
