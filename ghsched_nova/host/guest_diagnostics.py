@@ -99,7 +99,7 @@ class GuestDiagnostics:
 
         :param report: diagnostics without that reason.
         """
-        return diagnostics.to_diagnostics(dataclasses.replace(
+        return diagnostics.make_guest_diagnostics(dataclasses.replace(
             report, not_held=self._host.not_held.get(uuid, ''),
             uncounted=self._host.uncounted.get(uuid, ''),
             accounting=self._host.section.bandwidth_accounting))

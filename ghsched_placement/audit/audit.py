@@ -12,10 +12,10 @@
 
 """Find disagreements between Placement, Nova and the hosts (pure).
 
-Three things are compared for each host: the providers of the host with the
-tree of :mod:`ghsched_placement.providers.tree`, the allocations of the host
-with the flavors of its servers, and, if the host reports them, its domains and
-control groups with both. What could not be compared is a finding, too.
+Three comparisons are made for each host: its resource providers with those of
+:mod:`ghsched_placement.providers.tree`; its allocations with the flavors of
+its servers; and, if the host reports them, its libvirt domains and control
+groups with both. A comparison that is not possible is a finding, too.
 """
 
 from collections.abc import Iterable

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Find domains and control groups that disagree with Nova's flavors (pure).
+"""Find domains and control groups that contradict Nova's flavors (pure).
 
 A host reports its domains and control groups in the diagnostics of its
 guests, see :mod:`ghsched_placement.audit.diagnostics`.
@@ -195,7 +195,7 @@ def find_leftover_domains_and_groups(host: capacity.HostInventory,
 def find_malformed_reports(host: capacity.HostInventory,
                            reports: Iterable[diagnostics.GuestReport]
                            ) -> Iterator[Finding]:
-    """Yield a finding if a host reports something that cannot be read.
+    """Yield a finding if reports of a host contain malformed records.
 
     :param reports: reports of nova-compute about the guests of this host.
     """

@@ -12,10 +12,10 @@
 
 """Reports of nova-compute in the diagnostics of a guest (pure).
 
-Nova passes on the diagnostics of a virt driver unchanged (``GET
-/servers/{id}/diagnostics`` before microversion 2.48, for admins). It is the
-only way in which the API shows an admin the limits that a host has really set
-for a guest: Nova does not publish the stats of a compute node.
+Nova returns the diagnostics of a virt driver unchanged (``GET
+/servers/{id}/diagnostics`` before microversion 2.48, for admins). No other API
+shows an admin the limits that a host has really set for a guest: Nova does not
+publish the stats of a compute node.
 """
 
 from collections.abc import Iterable
@@ -181,8 +181,8 @@ class GuestReport:
         return {node.host_node: node for node in self.guest}
 
 
-def to_diagnostics(report: GuestReport) -> dict[str, Any]:
-    """Convert nova-compute's report on a guest to Nova's server diagnostics.
+def make_guest_diagnostics(report: GuestReport) -> dict[str, Any]:
+    """Return nova-compute's report on a guest as Nova's server diagnostics.
 
     The report has the guest's bandwidth limits and its memory traffic.
     """
@@ -191,7 +191,8 @@ def to_diagnostics(report: GuestReport) -> dict[str, Any]:
     return {KEY: found}
 
 
-def from_diagnostics(diagnostics: Mapping[str, Any]) -> GuestReport | None:
+def parse_guest_diagnostics(
+        diagnostics: Mapping[str, Any]) -> GuestReport | None:
     """Parse nova-compute's report on a guest from Nova's server diagnostics.
 
     The report has the guest's bandwidth limits and its memory traffic.

@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Records of a host in the diagnostics of a guest, and whether all are read.
+"""Parse the records of a host in the diagnostics of a guest.
 
-Whoever has broken into a host writes what it likes into them.
+The records are not trusted: an attacker may have taken over the host.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def parse_report(fields: Mapping[str, Any]) -> diagnostics.GuestReport | None:
 
     :returns: None if the diagnostics contain no report.
     """
-    report = diagnostics.from_diagnostics(fields)
+    report = diagnostics.parse_guest_diagnostics(fields)
     malformed = tuple(_list_malformed_records(fields))
     if report is None:
         return diagnostics.make_malformed_report(malformed) if (

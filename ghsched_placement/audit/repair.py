@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repairs of allocations that are safe without their host's help (pure).
+"""Repairs of allocations that need no action of the host (pure).
 
-Two things: what a consumer without an owner holds of a host is given back,
-and our part of a server's allocation is made again of its flavor and of the
-host NUMA nodes that Nova has claimed for it. Nova's own part of it, VFs, and
-all that holds nothing of ghsched stay as they are.
+There are two kinds: the allocation of a consumer that no longer exists is
+removed, and ghsched's part of a server's allocation is computed again from the
+flavor and the host NUMA nodes that Nova has claimed. Nova's own part, VFs, and
+allocations without resources of ghsched are not changed.
 """
 
 from collections.abc import Iterable
@@ -140,8 +140,8 @@ def plan_flavor_repair(host: capacity.HostInventory, server: Server,
                        is_accounting_known: bool = True) -> Repair | None:
     """Plan the change that makes a server's allocation match its flavor.
 
-    An amount of bandwidth is not lowered on a guess: if the accounting is not
-    known, what exceeds both the guarantee and the cap is removed only.
+    If the accounting is not known, bandwidth is reduced only to the larger of
+    the guarantee and the cap.
 
     :param allocation: amounts by provider UUID and resource class.
     :param is_accounting_known: whether the accounting is not a guess.
@@ -154,7 +154,7 @@ def plan_flavor_repair(host: capacity.HostInventory, server: Server,
         return None
     providers = {node.number: node for node in host.nodes
                  if node.number is not None}
-    by_node = _place_amounts(
+    by_node = _map_amounts_to_host_nodes(
         server, policy.get_resources_by_node(accounting), providers)
     if by_node is None:
         return None
@@ -164,8 +164,8 @@ def plan_flavor_repair(host: capacity.HostInventory, server: Server,
                     for name in (names.MEM_BW_PCT, *BESIDE_BANDWIDTH)}
         for number, node in providers.items()}
     if not is_accounting_known:
-        _keep_amounts_in_doubt(wanted, now, {
-            providers[node].uuid: cap for node, cap in _list_caps(server)
+        _limit_uncertain_decreases(wanted, now, {
+            providers[node].uuid: cap for node, cap in _yield_caps(server)
             if node in providers})
     wanted[host.uuid] = {names.RESCTRL_GROUP: _count_groups(host, policy, now)}
     if compute_repaired_allocation(allocation, wanted) == now:
@@ -176,9 +176,10 @@ def plan_flavor_repair(host: capacity.HostInventory, server: Server,
         f'{audit.describe_allocation(host, wanted) or "no bandwidth"}', wanted)
 
 
-def _place_amounts(server: Server, amounts: Mapping[int, Mapping[str, int]],
-                   providers: Mapping[int, capacity.NodeInventory]
-                   ) -> dict[int, Mapping[str, int]] | None:
+def _map_amounts_to_host_nodes(
+        server: Server, amounts: Mapping[int, Mapping[str, int]],
+        providers: Mapping[int, capacity.NodeInventory]
+) -> dict[int, Mapping[str, int]] | None:
     """Return the amounts of a server by host NUMA node.
 
     :param amounts: amounts by guest NUMA node.
@@ -206,8 +207,8 @@ def _count_groups(host: capacity.HostInventory, policy: GuestPolicy,
     return groups
 
 
-def _list_caps(server: Server) -> Iterator[tuple[int, int]]:
-    """Yield host NUMA node and cap of bandwidth of a server's NUMA nodes."""
+def _yield_caps(server: Server) -> Iterator[tuple[int, int]]:
+    """Yield the host NUMA node and bandwidth cap of each guest NUMA node."""
     if server.policy is None:
         return
     for guest_node, cap in server.policy.get_bandwidth_by_node('max').items():
@@ -215,9 +216,12 @@ def _list_caps(server: Server) -> Iterator[tuple[int, int]]:
             yield server.nodes[guest_node], cap
 
 
-def _keep_amounts_in_doubt(wanted: Mapping[str, dict[str, int]], now: Amounts,
-                           caps: Mapping[str, int]) -> None:
-    """Replace wanted amounts that would lower bandwidth on a guess.
+def _limit_uncertain_decreases(
+        wanted: Mapping[str, dict[str, int]], now: Amounts,
+        caps: Mapping[str, int]) -> None:
+    """Change wanted amounts so that bandwidth is not reduced by mistake.
+
+    The accounting is unknown. An allocated amount is reduced only to the cap.
 
     :param wanted: amounts that the repair sets, by provider and class.
     :param now: present amounts.

@@ -183,7 +183,7 @@ class ReportedTest(DevicesTestCase):
             found = self.computes['host_a'].driver.get_diagnostics(
                 objects.Instance.get_by_uuid(
                     nova_context.get_admin_context(), server['id']))
-        return diagnostics.from_diagnostics(found).missing_devices
+        return diagnostics.parse_guest_diagnostics(found).missing_devices
 
 
 class JourneyTest(DevicesTestCase):

@@ -254,7 +254,7 @@ class QueriesTest(IndexTestCase):
                                    version='1.36').body[what]
                 for what in ('traits', 'inventories'))
             self.assertEqual(headroom.hash_provider(traits, inventories),
-                             headroom.from_stats(node.stats).shape)
+                             headroom.parse_headroom_stats(node.stats).shape)
 
     def one_query_places_a_guest_that_has_an_alternate(self):
         server, tried = self.boot_that_fails_once(60)
@@ -478,7 +478,7 @@ class ReportTest(IndexTestCase):
         self.reserve(n0=10)
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
             nova_context.get_admin_context(), 'host_a')
-        left = headroom.from_stats(node.stats)
+        left = headroom.parse_headroom_stats(node.stats)
         self.assertEqual((1, {0: 30, 1: 100}), (left.guests, left.bandwidth))
 
     def unchanged_report_is_not_written_again(self):

@@ -414,7 +414,7 @@ class UncountedTest(nova_base.GhschedTestCase):
         driver = self.computes['host_a'].driver
         found = driver._diagnostics.add_to_diagnostics(
             {}, driver._host.get_guest(self.instance(server)))
-        return diagnostics.from_diagnostics(found).uncounted
+        return diagnostics.parse_guest_diagnostics(found).uncounted
 
 
 class OwnGroupTest(nova_base.GhschedTestCase):

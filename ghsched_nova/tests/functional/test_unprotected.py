@@ -66,7 +66,7 @@ class UnprotectedTestCase(nova_base.GhschedTestCase):
                 if sent['event_type'].startswith(NOTICE)]
 
     def reason(self):
-        return diagnostics.from_diagnostics(self.driver.get_diagnostics(
+        return diagnostics.parse_guest_diagnostics(self.driver.get_diagnostics(
             self.instance(self.server))).not_held
 
 

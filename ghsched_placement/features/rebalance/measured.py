@@ -97,7 +97,7 @@ def _make_guests(servers: Iterable[Server],
     :param reports: diagnostics of each server, by UUID.
     """
     accounting = observe.get_reported_accounting(filter(None, map(
-        diagnostics.from_diagnostics, reports.values())), 'min')
+        diagnostics.parse_guest_diagnostics, reports.values())), 'min')
     return [found for server in servers if (found := make_rebalance_guest(
         server, reports[server.uuid], accounting, with_vfs))]
 

@@ -48,19 +48,20 @@ class ReportTest(base.TestCase):
 
     @given(REPORTS)
     def test_survives_the_way_through_nova(self, report):
-        sent = json.loads(json.dumps({'cpu0_time': 1,
-                                      **diagnostics.to_diagnostics(report)}))
-        self.assertEqual(report, diagnostics.from_diagnostics(sent))
+        sent = json.loads(json.dumps({
+            'cpu0_time': 1, **diagnostics.make_guest_diagnostics(report)}))
+        self.assertEqual(report, diagnostics.parse_guest_diagnostics(sent))
 
     def test_other_drivers_tell_nothing(self):
-        self.assertIsNone(diagnostics.from_diagnostics({'cpu0_time': 1}))
+        self.assertIsNone(
+            diagnostics.parse_guest_diagnostics({'cpu0_time': 1}))
 
     @given(JSON)
     def test_nothing_that_is_reported_is_an_error(self, found):
-        diagnostics.from_diagnostics({diagnostics.KEY: found})
+        diagnostics.parse_guest_diagnostics({diagnostics.KEY: found})
 
     def test_unknown_fields_of_a_later_release_are_dropped(self):
-        found = diagnostics.from_diagnostics({diagnostics.KEY: {
+        found = diagnostics.parse_guest_diagnostics({diagnostics.KEY: {
             'guest': [{'host_node': 0, 'minimum': 30, 'latency': 3}],
             'host': [{'host_node': 0, 'used': 5, 'latency': 3}],
             'weather': 'fine'}})

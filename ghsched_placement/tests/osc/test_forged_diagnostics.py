@@ -67,7 +67,8 @@ def make_records(name):
             'capacity': 2e9, 'memory_load': .5, 'io_wait': .5,
             'bottlenecks': ['cpu_load']}
     return {
-        diagnostics.KEY: diagnostics.to_diagnostics(report)[diagnostics.KEY],
+        diagnostics.KEY: diagnostics.make_guest_diagnostics(
+            report)[diagnostics.KEY],
         traffic.KEY: [['10.0.0.1', '10.0.0.2', 1000]],
         load.KEY: {
             'version': 1, 'time': NOW, 'period': 60.0,

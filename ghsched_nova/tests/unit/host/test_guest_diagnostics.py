@@ -73,7 +73,8 @@ class GuestDiagnosticsTestCase(base.TestCase):
                                                 lambda: missing_devices)
 
     def diagnose(self, *args, **kwargs):
-        return diagnostics.from_diagnostics(self.asked(*args, **kwargs)())
+        return diagnostics.parse_guest_diagnostics(
+            self.asked(*args, **kwargs)())
 
 
 class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
@@ -148,7 +149,7 @@ class ThreadsTest(GuestDiagnosticsTestCase):
         self.engine.running = lambda: listed.append(None) or running()
 
         def step(_chance):
-            reports.append(diagnostics.from_diagnostics(asked()))
+            reports.append(diagnostics.parse_guest_diagnostics(asked()))
 
         self.assertEqual([], threads.stress([step] * 4, 2))
         self.assertEqual({''}, {found.problem for found in reports})

@@ -102,10 +102,10 @@ class BurstUseTest(base.TestCase):
     def test_diagnostics_show_the_bursts_of_each_node_with_a_pool(self):
         use = self.use()
         self.day(use)
-        report = diagnostics.to_diagnostics(diagnostics.GuestReport(host=(
-            diagnostics.HostNodeReport(0, 5, CAPACITY),
-            diagnostics.HostNodeReport(1))))
-        shown = diagnostics.from_diagnostics(
+        report = diagnostics.make_guest_diagnostics(diagnostics.GuestReport(
+            host=(diagnostics.HostNodeReport(0, 5, CAPACITY),
+                  diagnostics.HostNodeReport(1))))
+        shown = diagnostics.parse_guest_diagnostics(
             report | use.make_diagnostics(None, report))
         self.assertEqual(
             [(0, 5, 60, 40, 2), (1, None, None, None, None)],
