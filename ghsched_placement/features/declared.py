@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The features that read extra specs, in the order of their resources.
+"""List of the features that read extra specs, in the order of resources.
 
 ``tools/delete_features.py --in-place NAME`` deletes a feature: its folders,
 its entries in the lists of features, and its tests. The core keeps the names

@@ -27,11 +27,11 @@ from ghsched_placement.fit.lack import Lack
 class CpuFeature(NamedTuple):
     """Feature that chooses the dedicated CPUs of a guest on a host NUMA node.
 
-    :param make_choice: function that returns the choice that the extra specs
-        of a flavor ask for; None for none.
-    :param find_shortage: function that returns why no CPUs of the choice are
-        free for a guest NUMA node, given the extra specs, the host NUMA nodes,
-        the number of CPUs and the thread policy; None if there are some.
+    :param make_choice: function that returns the choice of CPUs for a
+        flavor's extra specs; None if they request no choice.
+    :param find_shortage: function that returns the reason why no chosen CPUs
+        are free for a guest NUMA node, given the extra specs, the host NUMA
+        nodes, the number of CPUs and the thread policy; None if CPUs are free.
     """
 
     make_choice: Callable[[Mapping[str, str]], CpuChoice | None]
@@ -47,10 +47,10 @@ CPU_FEATURES = (
 def find_cpu_shortage(extra_specs: Mapping[str, str],
                       host_nodes: Sequence[HostCell], needed: int,
                       threads: ThreadPolicy) -> Lack | None:
-    """Return why no chosen CPUs of a host are free for a guest NUMA node.
+    """Return why a host has no free CPUs that a flavor's CPU feature accepts.
 
     :param needed: number of dedicated CPUs of the guest NUMA node.
-    :returns: None if there are some, or if the flavor asks for no choice.
+    :returns: None if CPUs are free, or if the flavor has no such feature.
     """
     found = (feature.find_shortage(extra_specs, host_nodes, needed, threads)
              for feature in CPU_FEATURES)
@@ -58,6 +58,6 @@ def find_cpu_shortage(extra_specs: Mapping[str, str],
 
 
 def find_cpu_choice(extra_specs: Mapping[str, str]) -> CpuChoice | None:
-    """Return the choice of CPUs that a flavor asks for; None for none."""
+    """Return the choice of CPUs that a flavor requests; None without one."""
     found = (feature.make_choice(extra_specs) for feature in CPU_FEATURES)
     return next(filter(None, found), None)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Searches of features for moves of servers that make room for a flavor."""
+"""Features that find moves of servers to make room for a flavor."""
 
 from collections.abc import Callable
 from collections.abc import Sequence

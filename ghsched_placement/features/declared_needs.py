@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The features, each with the features that it imports.
+"""Table of the features, each with the features that it imports.
 
-A feature is listed after those that it needs, so no two need each other. A
-test compares the table with the imports, and tools/delete_features.py deletes
-a feature with those that need it.
+A feature is listed after the features that it needs, so no two features need
+each other. A test compares the table with the imports.
+tools/delete_features.py deletes a feature together with those that need it.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Options and columns that features add to commands of every day."""
+"""Options and columns that features add to the commands of the core."""
 
 from collections.abc import Callable
 from collections.abc import Mapping

@@ -316,7 +316,8 @@ def stats(host: Host) -> dict[str, str]:
         0, host.guests, host.groups,
         {node.number: 100 - RESERVED - node.used for node in host.nodes},
         headroom.hash_provider(_root_traits(), _ROOT_CLASSES))
-    return {**headroom.to_stats(left), **load.make_load_stats(_load(host)),
+    return {**headroom.make_headroom_stats(left),
+            **load.make_load_stats(_load(host)),
             'num_instances': guests, 'io_workload': '0',
             'failed_builds': '0', 'num_vm_active': guests,
             f'num_proj_{PROJECT}': guests, 'num_task_None': guests,

@@ -110,9 +110,9 @@ def report_shapes(urls: dict[str, str]) -> None:
         for host, text in connection.exec_driver_sql(
                 'select uuid, stats from compute_nodes').fetchall():
             stats = json.loads(text)
-            left = headroom.from_stats(stats)
+            left = headroom.parse_headroom_stats(stats)
             assert left is not None  # noqa: S101
-            stats.update(headroom.to_stats(dataclasses.replace(
+            stats.update(headroom.make_headroom_stats(dataclasses.replace(
                 left, shape=headroom.hash_provider(*of_host[host]))))
             connection.exec_driver_sql(
                 'update compute_nodes set stats=? where uuid=?',

@@ -70,7 +70,7 @@ class HeadroomReporter(compute_hooks.ComputePart):
         if found is None:
             return None
         is_known = snapshot.traits or snapshot.resource_classes
-        return headroom.choose_report(
+        return headroom.choose_headroom_report(
             self._last, dataclasses.replace(
                 found, shape=headroom.hash_provider(
                     snapshot.traits, snapshot.resource_classes)
@@ -82,7 +82,7 @@ class HeadroomReporter(compute_hooks.ComputePart):
         While they do not change, the last record is returned again. The result
         is empty if the amounts are unknown.
         """
-        return {} if self._reported is None else headroom.to_stats(
+        return {} if self._reported is None else headroom.make_headroom_stats(
             self._reported)
 
 

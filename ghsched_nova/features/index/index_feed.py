@@ -415,7 +415,8 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> ReportedHost:
                         and all(map(_runs_ghsched_driver, cells)),
                         floating=devices.get(None, {}),
                         pfs=tuple(_iterate_pfs(pools)),
-                        placement_headroom=headroom.from_stats(stats),
+                        placement_headroom=headroom.parse_headroom_stats(
+                            stats),
                         vcpus=_count_free_units(report, 'vcpus',
                                                 'cpu_allocation_ratio'),
                         memory=_count_free_units(report, 'memory_mb',

@@ -113,7 +113,7 @@ def get_free_capacity(state: Any,
     :param state: Nova's host state of the host.
     :param nodes: the host's NUMA nodes.
     """
-    left = headroom.from_stats(getattr(state, 'stats', None) or {})
+    left = headroom.parse_headroom_stats(getattr(state, 'stats', None) or {})
     free: dict[int, gradient.Amounts] = {}
     total: dict[int, gradient.Amounts] = {}
     for node in nodes:

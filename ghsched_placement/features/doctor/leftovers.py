@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack ghsched leftover list``: what a cloud still has of ghsched."""
+"""``openstack ghsched leftover list``: objects of ghsched in a cloud."""
 
 import argparse
 from collections.abc import Iterable

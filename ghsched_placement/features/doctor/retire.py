@@ -11,12 +11,12 @@
 # under the License.
 
 
-"""Give back all that a compute host has reported to Placement for ghsched.
+"""Remove all data about a compute host that ghsched reported to Placement.
 
-For a host that goes back to the stock driver, which takes nothing away that
-it has not made. Each step leaves a tree that Placement and both drivers can
-work with, and what is done already is not done again, so a run that was cut
-short is completed by the next.
+This is for a host that returns to the stock driver, which removes nothing that
+it has not created. After each step, Placement and both drivers can work with
+the tree of providers. Steps that are done are not repeated, so the next run
+completes an interrupted one.
 """
 
 from collections.abc import Iterable

@@ -23,10 +23,10 @@ CAPABILITY = 'GUEST_CHANNEL'
 
 @dataclass(frozen=True)
 class ChannelPart(PolicyPart):
-    """Whether a guest and its host talk to each other.
+    """Channel through which a guest and its host exchange messages.
 
-    :param mode: ``read`` if the guest reads news of its policy, ``write`` if
-        it also tells the host how much it stalls, else ``none``.
+    :param mode: ``read`` if the guest reads changes of its policy, ``write``
+        if it also reports its stalls to the host, ``none`` without a channel.
     """
 
     mode: str = keys.NONE

@@ -10,17 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Headroom of a host, as it reports it to the schedulers' index (pure).
+"""Headroom that a host reports to the index of nova-scheduler (pure).
 
-Nova keeps a text for each key in the stats of a compute node. Ours is JSON:
-the version of this format, when it was written, the guests that were counted,
-the control groups and, by host NUMA node, the percent of the memory bandwidth
-that no guest of the host has been given. CPUs, memory and VFs are in what Nova
-reports of the node already. A digest of the traits and resource classes of the
-compute node in Placement was added to version 1; older readers ignore it, and
-a record without it is read.
+The record is JSON text in the stats of a compute node: the version of this
+format, the time of writing, the number of counted guests, the free control
+groups and the free percent of memory bandwidth by host NUMA node. Nova itself
+reports CPUs, memory and VFs. A digest of the compute node's traits and
+resource classes in Placement was added to version 1; older readers ignore it,
+and records without it can be read.
 
-It is a hint. Placement alone says what is left.
+The record is a hint. Only Placement decides what is free.
 """
 
 from collections.abc import Iterable
@@ -72,8 +71,8 @@ def hash_provider(traits: Iterable[str], classes: Iterable[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_SHAPE_LENGTH]
 
 
-def to_stats(headroom: Headroom) -> dict[str, str]:
-    """Convert a host's free bandwidth and control groups to Nova's host stats.
+def make_headroom_stats(headroom: Headroom) -> dict[str, str]:
+    """Return a host's free bandwidth and control groups as host stats of Nova.
 
     nova-compute reports host stats to nova-scheduler.
     """
@@ -85,7 +84,7 @@ def to_stats(headroom: Headroom) -> dict[str, str]:
         **({'shape': headroom.shape} if headroom.shape else {})})}
 
 
-def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
+def parse_headroom_stats(stats: Mapping[str, str | None]) -> Headroom | None:
     """Parse a host's free bandwidth and control groups from Nova's host stats.
 
     :returns: None if the host does not report them, or the record is
@@ -94,7 +93,8 @@ def from_stats(stats: Mapping[str, str | None]) -> Headroom | None:
     return FORMAT.parse(stats)
 
 
-def choose_report(last: Headroom | None, counted: Headroom) -> Headroom:
+def choose_headroom_report(
+        last: Headroom | None, counted: Headroom) -> Headroom:
     """Return the free bandwidth and control groups that a host reports.
 
     :param last: record that the host reported last.

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Reserved ways of the L3: what they take of a host NUMA node (pure)."""
+"""Resource of exclusive L3 cache ways, for the feature list (pure)."""
 
 from collections.abc import Mapping
 

@@ -33,7 +33,7 @@ _HIDING = ('hide_hypervisor_id', 'hw:hide_hypervisor_id')
 
 @dataclass(frozen=True)
 class HintsPart(PolicyPart):
-    """Hints of KVM to the kernel of a guest.
+    """Hints that KVM gives to the kernel of a guest.
 
     :param is_dedicated: whether KVM announces to the guest kernel that each
         vCPU has a host CPU of its own.

@@ -12,7 +12,7 @@
 
 """Record of the flavors for which nova-scheduler found no host (pure).
 
-It is bounded: it counts refusals of the flavors that were refused last.
+The record is limited to the flavors that were refused most recently.
 """
 
 from collections.abc import Iterable

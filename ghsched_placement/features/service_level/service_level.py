@@ -10,11 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Service level of servers: the bandwidth they got, and why not more (pure).
+"""Service level of servers: used bandwidth, and causes of shortage (pure).
 
-A server is short in a period when its vCPUs were busy and it moved less than
-its guarantee, or as much as its cap allows. Each period that is short has one
-cause, the first that applies in the order of :class:`ShortageCause`.
+A server is short of bandwidth in a period if its vCPUs were busy and it moved
+less than its guarantee, or as much as its cap allows. Each period of shortage
+has one cause, the first one that applies in the order of
+:class:`ShortageCause`.
 """
 
 from collections.abc import Mapping
@@ -220,7 +221,7 @@ def map_shortage_times(levels: Levels) -> dict[LevelKey, ShortTime]:
 
     The times are those of the month in which the server was last measured.
     Time in which only the cap of its flavor limited a server does not count.
-    Of a server with vCPU classes, that class counts that was short longest.
+    For a server with vCPU classes, the class with the longest time counts.
 
     :param levels: service levels of the host's servers.
     """

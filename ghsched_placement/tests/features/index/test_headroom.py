@@ -30,23 +30,24 @@ class HeadroomTest(base.TestCase):
         shape=st.none() | st.text('0123456789abcdef', min_size=1,
                                   max_size=32)))
     def test_written_values_are_read(self, left):
-        self.assertEqual(left, headroom.from_stats(headroom.to_stats(left)))
+        self.assertEqual(left, headroom.parse_headroom_stats(
+            headroom.make_headroom_stats(left)))
 
     @given(st.text() | st.sampled_from([
         '[]', '{}', '{"version": 2}', '{"version": 1, "time": "x"}',
         '{"version": 1, "time": 1, "guests": 1, "groups": 1, '
         '"bandwidth": []}']))
     def test_nonsense_is_nothing(self, text):
-        self.assertIsNone(headroom.from_stats({headroom.KEY: text}))
+        self.assertIsNone(headroom.parse_headroom_stats({headroom.KEY: text}))
 
     def test_a_record_of_the_release_before_has_no_shape(self):
-        left = headroom.from_stats({headroom.KEY: (
+        left = headroom.parse_headroom_stats({headroom.KEY: (
             '{"version": 1, "time": 5.0, "guests": 1, "groups": 2, '
             '"bandwidth": {"0": 40}}')})
         self.assertEqual(headroom.Headroom(5., 1, 2, {0: 40}), left)
 
     def test_a_record_with_a_shape_is_read_by_the_release_before(self):
-        text = headroom.to_stats(headroom.Headroom(
+        text = headroom.make_headroom_stats(headroom.Headroom(
             5., 1, 2, {0: 40}, 'abc'))[headroom.KEY]
         found = json.loads(text)
         # What the release before reads.
@@ -64,11 +65,11 @@ class HeadroomTest(base.TestCase):
                                 headroom.hash_provider(traits, classes))
 
     def test_a_host_that_reports_none(self):
-        self.assertIsNone(headroom.from_stats({}))
+        self.assertIsNone(headroom.parse_headroom_stats({}))
 
     def test_headroom_is_repeated_until_more_than_its_time_changes(self):
         first = headroom.Headroom(0., 1, 9, {0: 40}, 'x')
-        choose = headroom.choose_report
+        choose = headroom.choose_headroom_report
         self.assertIs(first, choose(None, first))
         for when in (60., 6000., -60.):
             later = dataclasses.replace(first, time=when)

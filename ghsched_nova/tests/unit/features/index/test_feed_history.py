@@ -98,7 +98,7 @@ class Cloud:
         self.count = (self.count + 1) % 7
         self.write(name, stats={
             'num_instances': str(self.count % 3),
-            **headroom.to_stats(headroom.Headroom(
+            **headroom.make_headroom_stats(headroom.Headroom(
                 0., 1, 9, {0: self.count // 2}))})
 
     def happen(self, event, name):

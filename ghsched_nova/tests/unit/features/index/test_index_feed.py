@@ -226,7 +226,7 @@ class ChangedReportTest(FeedTestCase):
             'time': 1., 'guests': 0, 'groups': 5, 'bandwidth': {0: 50},
             **values})
         return json.dumps({'ghsched_load': busy, 'num_task_None': busy,
-                           **headroom.to_stats(left)})
+                           **headroom.make_headroom_stats(left)})
 
     def test_refresh_reads_only_reports_that_differ_in_what_the_index_uses(
             self):
@@ -453,8 +453,8 @@ class DatabaseTimeTest(base.TestCase):
 
 #: A report as Nova writes it, by column.
 _REPORT = {
-    'stats': {'num_instances': '0', **headroom.to_stats(headroom.Headroom(
-        1., 1, 5, {0: 50, 1: 50}))},
+    'stats': {'num_instances': '0', **headroom.make_headroom_stats(
+        headroom.Headroom(1., 1, 5, {0: 50, 1: 50}))},
     'numa_topology': {'nova_object.data': {'cells': [{
         'nova_object.data': {
             'id': number, 'cpuset': [0, 1], 'pcpuset': [2, 3],

@@ -98,8 +98,9 @@ class ReadTest(base.TestCase):
                 'pci_stats': None, 'cpu_allocation_ratio': 2.0,
                 'ram_allocation_ratio': 1.5, 'vcpus': 2, 'vcpus_used': 1,
                 'memory_mb': 4096, 'memory_mb_used': 1024,
-                'stats': jsonutils.dumps(
-                    {'num_instances': '2', **headroom.to_stats(left)}),
+                'stats': jsonutils.dumps({
+                    'num_instances': '2',
+                    **headroom.make_headroom_stats(left)}),
                 **values}
 
     def test_a_report(self):

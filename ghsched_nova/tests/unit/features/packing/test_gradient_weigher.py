@@ -37,7 +37,7 @@ class GradientWeigherTest(base.TestCase):
         self.weigher = gradient_weigher.GhschedGradientWeigher()
 
     def state(self, *cells, bandwidth=None, groups=5, **more):
-        stats = headroom.to_stats(headroom.Headroom(
+        stats = headroom.make_headroom_stats(headroom.Headroom(
             1.0, 0, groups, bandwidth)) if bandwidth else {}
         return host(cells, uuid='11111111-1111-1111-1111-111111111111',
                     stats=stats, **more)
