@@ -42,7 +42,7 @@ class CommandRefused(exceptions.CommandError):
 
 
 class ServerTable(NamedTuple):
-    """Table of a server, shown in place of its policy.
+    """Table of a server that an option shows in place of its policy.
 
     :param option: name of the option that asks for the table, without dashes.
     :param list_rows: function that returns the rows; its arguments are the

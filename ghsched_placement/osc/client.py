@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Client of the commands for Placement and Nova, in the terms of ghsched.
+"""Client of ghsched's commands for Placement and Nova.
 
 Everything goes through openstacksdk, which knows the clouds of clouds.yaml
 and of the environment.

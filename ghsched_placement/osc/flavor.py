@@ -378,11 +378,11 @@ def list_requirements(size: Size, extra_specs: Mapping[str, str],
                       classes: Mapping[str, str],
                       accounting: policies.Accounting,
                       needs_owner_trait: bool) -> list[Requirements]:
-    """Return what a guest needs with each number of guest NUMA nodes.
+    """Return a flavor's requirements for each number of guest NUMA nodes.
 
     The list has several items if nova-scheduler chooses the number.
 
-    :param hosts: hosts whose VFs are looked at to guess their resource class.
+    :param hosts: hosts whose VFs are used to guess the resource class of VFs.
     :param classes: resource class of the VFs by PCI alias, where it is known.
     :raises CommandRefused: if the flavor is invalid.
     """
@@ -397,7 +397,7 @@ def make_flavor_requirements(size: Size, extra_specs: Mapping[str, str],
                              classes: Mapping[str, str],
                              accounting: policies.Accounting,
                              needs_owner_trait: bool) -> Requirements:
-    """Return what a guest of a flavor needs, and its Placement queries.
+    """Return the resources that a flavor's guest needs, with its queries.
 
     The two queries find hosts in the way nova-scheduler does. The first is for
     a guest with its own control group. The second is for a guest that shares a
@@ -463,8 +463,8 @@ def check_host_for_flavor(
     too.
 
     :param requirements: resources that each guest needs, and the queries.
-    :param larger: resources of guests with more NUMA nodes, which are counted
-        beside them.
+    :param larger: resources of guests with more NUMA nodes, which are counted,
+        too.
     """
     verdict = fitting.check_host_capacity(host, requirements.demand, *larger)
     if not verdict.guests:
@@ -484,8 +484,8 @@ def _find_other_refusal_reasons(host: capacity.HostInventory,
                                 ) -> Iterator[lack.Lack]:
     """Yield the traits and resources of a query that a host does not have.
 
-    Only those are looked at that the flavor or the image requests by
-    themselves, and that the query requests of no certain provider.
+    Only the query's unnumbered request group is checked, without CPUs, memory
+    and other resources that are checked elsewhere.
 
     :param parameters: query for which Placement does not offer the host.
     """

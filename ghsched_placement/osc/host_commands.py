@@ -156,7 +156,7 @@ def make_host_report(observed: observe.HostRecords,
         'state': columns.mark_unknown(observed.state),
         'status': columns.mark_unknown(observed.status),
         'capabilities': columns.MultilineCell(list(host.capabilities)),
-        'numa_nodes': NodesCell(list(_nodes(observed))),
+        'numa_nodes': NodesCell(list(_yield_node_reports(observed))),
         **{name: make_cell(reported or {})
            for name, make_cell in declared_osc.HOST_COLUMNS},
         'devices_without_node': columns.VfsCell(
@@ -168,13 +168,13 @@ def make_host_report(observed: observe.HostRecords,
         'control_groups_free': columns.mark_unknown(groups and groups.free),
         'fragmentation_percent':
         columns.mark_unknown(capacity.compute_fragmentation(host)),
-        'guests': GuestsCell(list(_guests(observed))),
+        'guests': GuestsCell(list(_yield_guest_reports(observed))),
         'drift': FindingsCell([vars(finding)
                                for finding in observed.findings]),
     }
 
 
-def _nodes(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
+def _yield_node_reports(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
     reported = {node.host_node: node for node in seen.reported_nodes}
     for node in seen.host.nodes:
         stock = node.bandwidth
@@ -245,7 +245,8 @@ def _sum_enforced_guarantees(observed: observe.HostRecords,
     return sum(by_group.values())
 
 
-def _guests(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
+def _yield_guest_reports(seen: observe.HostRecords
+                         ) -> Iterator[dict[str, Any]]:
     for server in seen.guests:
         held = seen.holdings.get(server.uuid, {})
         yield {

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""CPUs and memory by host NUMA node, as each nova-compute publishes them.
+"""CPUs and memory by host NUMA node, from reports of nova-compute.
 
-nova-compute publishes them with the diagnostics of a running server, so a
-host where no server runs publishes nothing. Its CPUs and memory are taken to
-be those of a host of the same make, or, if none is known, as spread evenly
-over its NUMA nodes.
+nova-compute reports them in the diagnostics of a running server, so a host
+without running servers reports nothing. It is assumed to have the CPUs and
+memory of a similar host, or, if none is known, CPUs and memory that are spread
+evenly over its NUMA nodes.
 """
 
 from collections.abc import Iterable

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Columns and texts for resource classes of NUMA nodes beside bandwidth."""
+"""Columns and texts for resources of NUMA nodes other than bandwidth."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ def sum_allocations_by_node(
         host: capacity.HostInventory,
         allocations: Mapping[str, Mapping[str,
                                           int]]) -> dict[int, dict[str, int]]:
-    """Return what a consumer has allocated on each NUMA node of a host.
+    """Return the amounts that a consumer has allocated from host NUMA nodes.
 
     The amounts are burst bandwidth, L3 cache ways and real-time CPU.
     Guaranteed or capped bandwidth is left out.

@@ -245,10 +245,10 @@ def _collect_records_of_host(
 def get_reported_accounting(
         reports: Iterable[diagnostics.GuestReport],
         default: policies.Accounting) -> policies.Accounting:
-    """Return which bandwidth of its guests a host counts in Placement.
+    """Return whether Placement counts guarantees or caps of a host's guests.
 
-    This is the guarantee (``min``) or the cap (``max``) of each guest. It
-    depends on the configuration of nova-compute.
+    The result is ``min`` for guarantees and ``max`` for caps. It depends on
+    the configuration of nova-compute.
 
     :param reports: reports of nova-compute on the host's servers.
     :param default: result if no report contains it.

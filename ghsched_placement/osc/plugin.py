@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``openstack ghsched ...``: what python-openstackclient asks a plugin for.
-"""
+"""Entry points that python-openstackclient calls in a plug-in."""
 
 import argparse
 from typing import Any

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Tables that keep to the width of a terminal.
+"""Tables that fit the width of a terminal.
 
-cliff wraps cells, but no heading, and prettytable neither: seven columns of
-numbers are wider than 80 characters by their headings alone.
+cliff and prettytable wrap cells, but not headings, and the headings of seven
+columns of numbers alone are wider than 80 characters.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def choose_minimum_widths(words: Sequence[int], keys: Collection[int],
                           available: int) -> list[int]:
     """Return minimum column widths with which a split table fits into a line.
 
-    Words are cut only where the key columns and one more do not fit otherwise.
+    Words are cut only if the key columns and one more do not fit otherwise.
 
     :param words: width of the longest text in each column that is not to be
         cut.

@@ -53,7 +53,7 @@ ParseFlavor: TypeAlias = Callable[[flavors.Size, ExtraSpecs],
 
 @dataclass(frozen=True)
 class CloudHosts:
-    """Hosts of a cloud.
+    """Hosts of a cloud, grouped to count the guests that fit.
 
     :param refused: refusals of hosts whose nova-compute takes no servers.
     :param groups: equal hosts among the others.
@@ -138,10 +138,10 @@ class ListFlavorCapacities(base.Lister):
                   parse: ParseFlavor,
                   finders: Sequence[declared_moves.FindMoves]
                   ) -> tuple[Any, ...]:
-        """Return the row of a flavor.
+        """Return the output row of a flavor.
 
         :param record: flavor in Nova's API.
-        :param finders: functions that find moves which make room.
+        :param finders: functions that find moves to make room.
         """
         name, specs = record['name'], record['extra_specs']
         size = flavors.get_flavor_record_size(record)
@@ -152,7 +152,7 @@ class ListFlavorCapacities(base.Lister):
             return (name, 0, 0, columns.HostCountsCell({'valid flavor': 0}),
                     *(columns.mark_unknown(None),) * 2)
         now = cloud.count_flavor(name, requirements)
-        changes = list(_try_other_extra_specs(cloud, record, parse))
+        changes = list(_yield_flavor_changes(cloud, record, parse))
         for find_moves in finders:
             changes += find_moves([one.demand for one in requirements],
                                   now.guests)
@@ -165,9 +165,9 @@ class ListFlavorCapacities(base.Lister):
                 columns.mark_unknown(after if more else None))
 
 
-def _try_other_extra_specs(cloud: CloudHosts, record: Mapping[str, Any],
-                           parse: ParseFlavor) -> Iterator[tuple[str, int]]:
-    """Yield changes of a flavor, and how many guests fit with each."""
+def _yield_flavor_changes(cloud: CloudHosts, record: Mapping[str, Any],
+                          parse: ParseFlavor) -> Iterator[tuple[str, int]]:
+    """Yield changes of a flavor with the number of guests that then fit."""
     specs = record['extra_specs']
     for other in yield_other_extra_specs(specs):
         try:
@@ -180,10 +180,10 @@ def _try_other_extra_specs(cloud: CloudHosts, record: Mapping[str, Any],
 
 
 def yield_other_extra_specs(specs: ExtraSpecs) -> Iterator[ExtraSpecs]:
-    """Yield a flavor's extra specs, each time with one thing changed.
+    """Yield copies of a flavor's extra specs, each with one change.
 
-    It has another number of NUMA nodes, with the same bandwidth in all, or
-    another page size.
+    The change is another number of NUMA nodes, with the same total bandwidth,
+    or another page size.
     """
     count = decimals.parse_decimal(specs.get('hw:numa_nodes', '')) or 0
     for other in sorted({1, count // 2, 2 * count} - {0, count}):
