@@ -22,7 +22,7 @@ EMULATOR_POLICY = 'hw:emulator_threads_policy'
 
 
 def is_emulator_apart(extra_specs: Mapping[str, str]) -> bool:
-    """Whether QEMU's own threads have other host CPUs than the vCPUs."""
+    """Whether QEMU's own threads run on other host CPUs than the vCPUs."""
     return extra_specs.get(EMULATOR_POLICY) in ('share', 'isolate')
 
 

@@ -12,8 +12,8 @@
 
 """Extra specs that image properties add to those of a flavor (pure).
 
-A copy of what nova.virt.hardware lets an image say of a guest's
-NUMA nodes and CPUs, for a user of the API who has no Nova at hand.
+A copy of the rules of nova.virt.hardware for image properties on NUMA nodes
+and CPUs, for commands that run without Nova.
 """
 
 from collections.abc import Mapping

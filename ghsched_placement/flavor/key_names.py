@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Names of extra specs that are, or may be meant for, one of ghsched (pure).
-"""
+"""Find misspelled names of ghsched extra specs (pure)."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator

@@ -42,7 +42,7 @@ Value = int | bool | str | Devices | vcpu_classes.NamedVcpus
 
 
 def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:
-    """Split an extra spec's name into its key and what the key is for.
+    """Split an extra spec's name into its key and its guest node or class.
 
     ``ghsched:mem_bw_min.1`` is the key ``mem_bw_min`` for guest NUMA node 1,
     and ``ghsched:mem_bw_min.latency`` for the vCPU class ``latency``.

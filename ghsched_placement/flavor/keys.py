@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The vocabulary: every ``ghsched:`` flavor extra spec, as data.
+"""Table of all ``ghsched:`` extra specs of flavors.
 
 The parser (:mod:`ghsched_placement.flavor.policy`), Nova's API validators
 (:mod:`ghsched_nova.api.extra_specs`) and the generated reference page all

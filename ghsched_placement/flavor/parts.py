@@ -52,7 +52,7 @@ class PolicyPart:
         return ()
 
     def describe_for_guest(self) -> dict[str, object]:
-        """Return what the guest can read of this part, as JSON values."""
+        """Return the values of this part that the guest can read, for JSON."""
         return {}
 
     def find_flavor_warnings(self, _extra_specs: Mapping[str, str]

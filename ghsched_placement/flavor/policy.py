@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Flavor extra specs -> what one guest asks of its host.
+"""Policy of a guest, parsed from the extra specs of its flavor.
 
 Everything here is pure: the same extra specs give the same
 :class:`GuestPolicy` in nova-scheduler, in nova-compute and in
@@ -238,7 +238,7 @@ class GuestPolicy:
             *(part.get_needed_capabilities() for part in self.parts))
 
     def describe_bandwidth_for_guest(self) -> dict[str, object]:
-        """Return the flavor's values, as a guest reads them.
+        """Return the flavor's bandwidth and L3 values that the guest can read.
 
         ``nodes`` has those of each guest NUMA node by key, and ``classes``
         those of each vCPU class, if the guest has any.
@@ -344,7 +344,7 @@ def get_guest_node_count(extra_specs: Mapping[str, str],
 
 
 def check_extra_spec_names(extra_specs: Iterable[str]) -> None:
-    """Refuse extra specs that should be others of ghsched.
+    """Refuse misspelled names of ghsched and its resource classes.
 
     They are misspelled, or request a resource class of ghsched by hand.
 
@@ -433,7 +433,7 @@ def _make_classes_and_nodes(
         values: '_Values', extra_specs: Mapping[str, str], guest_nodes: int,
         vcpus: int
 ) -> tuple[tuple[VcpuClass, ...], tuple[NodePolicy, ...]]:
-    """Return the vCPU classes of a guest, and what its guest nodes request.
+    """Return the vCPU classes of a guest and the policy of each guest node.
 
     :param values: values of the keys of guest NUMA nodes.
     """

@@ -53,7 +53,7 @@ _NODE_KEYS = {key.name for key in (
 
 
 def refuse_unread_keys(names: Set[str]) -> None:
-    """Refuse keys of guest NUMA nodes that nobody would enforce.
+    """Refuse keys of guest NUMA nodes that no installed feature enforces.
 
     :param names: keys that no part of the policy has read.
     :raises PolicyError: for a key of a feature that is not installed.

@@ -112,7 +112,7 @@ def parse_vcpu_classes(text: str) -> NamedVcpus:
 
 
 def _split_by_name(text: str) -> dict[str, list[str]]:
-    """Return the parts of the list of vCPUs that follows each name."""
+    """Return the parts of the vCPU list of each class, by class name."""
     named: dict[str, list[str]] = {}
     for part in text.split(','):
         name, colon, vcpus = part.strip().rpartition(':')
