@@ -255,7 +255,7 @@ def combine_node_costs(nodes: Iterable[int],
 
 
 def split_node_cost(cost: NodeCost) -> tuple[NodeCost, NodeCost]:
-    """Split the combined cost of host nodes from what decides between equals.
+    """Split the combined cost of host nodes into main part and tie-breaker.
 
     :param cost: cost of several host nodes, see :func:`combine_node_costs`.
     """

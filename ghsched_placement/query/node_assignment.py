@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Ways to give the guest NUMA nodes of a candidate host NUMA nodes (pure).
+"""Assign a guest's NUMA nodes to host NUMA nodes, from candidates (pure).
 
 A candidate names the host NUMA node of a guest NUMA node that has a request
 group of its own. The other guest nodes may be on any host node that is near

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A guest's policy -> what to ask Placement for (pure)."""
+"""Request groups and traits that a guest's policy adds to a query (pure)."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -278,7 +278,7 @@ def _make_node_groups(with_bandwidth: Collection[int],
 
 
 def compute_sharing_traits(policy: GuestPolicy) -> dict[int, frozenset[str]]:
-    """Return the trait by which a host node shows a shareable control group.
+    """Return the traits of host nodes with a control group to share.
 
     Guests with the same bandwidth policy can share a resctrl control group. A
     host node with such a group has a trait named after the policy.
@@ -324,7 +324,7 @@ def get_node_distance(node: int, other: int | None,
 
 def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
                        joining: bool = False) -> dict[int, str]:
-    """Return which request group selects the host node of each guest node.
+    """Return the request group suffix for the host node of each guest node.
 
     A suffix names a granular request group of an allocation candidates query.
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Free VFs of PFs, and the ways to share a number of VFs among PFs (pure)."""
+"""Free VFs of PFs, and the ways to divide a guest's VFs among PFs (pure)."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
