@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Cache of values that are forgotten when they are old or many."""
+"""Cache whose values have a maximum age and a maximum number."""
 
 import threading
 import time

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Answers about a cloud that explain refusals without asking Placement.
+"""Cached answers on a cloud that explain why no host fits a request.
 
-Why no host fits is asked part by part. Free bandwidth and control groups are
-in the index of hosts. What seldom changes, such as traits that some host has,
-is asked once a minute. Answers of no are not remembered: a host may have what
-is asked for a moment later.
+The explanation needs several queries. The index of hosts has the free
+bandwidth and control groups. For facts that rarely change, such as whether any
+host has a trait, Placement is queried at most once a minute. Negative answers
+are not cached, because a host may have the resource a moment later.
 """
 
 from collections.abc import Callable
@@ -40,17 +40,18 @@ _MAX_ANSWERS = 1024
 
 
 class CloudMemory:
-    """Answers about the hosts of the index; thread-safe."""
+    """Cache of answers that explain why no host fits; thread-safe."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._answers = AgedCache[Any, Any](MAX_AGE, _MAX_ANSWERS)
 
     def remember(self, question: Any, ask: Callable[[], Any]) -> Any:
-        """Return an answer of Placement, which is asked once a minute at most.
+        """Return the cached answer of Placement to a question, or ask again.
 
-        :param ask: function that asks Placement. An answer that is false or
-            empty is not remembered.
+        An answer is cached for one minute, unless it is false or empty.
+
+        :param ask: function that asks Placement.
         """
         answer = self._answers.get_fresh_value(question)
         if not answer:
@@ -60,7 +61,7 @@ class CloudMemory:
         return answer
 
     def answer_from_index(self, cloud: CloudQueries) -> CloudQueries:
-        """Return queries that are answered by the index where it knows enough.
+        """Return queries that the index answers as far as possible.
 
         :param cloud: queries that Placement answers.
         """
@@ -101,9 +102,9 @@ class CloudMemory:
 
 
 def _keep_bandwidth(totals: CloudTotals) -> CloudTotals:
-    """Return what host NUMA nodes have of bandwidth, all of it in use.
+    """Return the bandwidth of host NUMA nodes, with all of it marked as used.
 
-    What is free changes, and the index knows that it is not enough.
+    Cached totals may be old, and the index shows that too little is free.
     """
     return CloudTotals(tuple(
         HostTotals(nodes=tuple(

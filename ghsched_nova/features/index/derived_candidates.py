@@ -12,19 +12,18 @@
 """Allocation candidates of a host, derived from those of another host (pure).
 
 Hosts whose compute nodes have the same traits and resource classes in
-Placement differ in what they have left, which the index of hosts knows well
-enough to propose them. Placement's answer about one of them therefore says
-what a candidate on the others looks like. What is derived is only an offer:
-Placement checks the amounts when it is claimed.
+Placement differ only in their free amounts, which the index of hosts has.
+Therefore Placement's candidates on one of these hosts show the form of
+candidates on the others. A derived candidate is only an offer: Placement
+checks the amounts when it is claimed.
 
-So long as a host reports the digest of these traits and classes, candidates of
-later requests are derived without asking about any host; Placement is asked
-again once a minute (:data:`TEMPLATE_AGE`).
+As long as hosts report the digest of these traits and classes, candidates of
+later requests are derived without a query; Placement is queried again once a
+minute (:data:`TEMPLATE_AGE`).
 
 VFs are derived, too. The UUID of a PF's resource provider is in Nova's record
-of the host's devices. That the record agrees with Placement about class,
-traits and NUMA node of PFs is verified on the host that Placement was asked
-about.
+of the host's devices. On the host for which Placement was queried, this record
+is compared with Placement's class, traits and NUMA node of the PFs.
 """
 
 from collections.abc import Hashable
@@ -121,7 +120,7 @@ def make_template_cache() -> Templates:
 
 def find_template(templates: Templates, query: Hashable,
                   view: HostView) -> Template | None:
-    """Return the template for a query and hosts of the kind of a host."""
+    """Return the template of a query for hosts that are similar to a host."""
     left = view.row.placement_headroom
     return templates.get_fresh_value((query, left and left.shape))
 
@@ -219,7 +218,7 @@ def _parse_vf_groups(parameters: Sequence[tuple[str, str]]
 def _has_pfs_as_reported(row: ReportedHost,
                          vfs: Mapping[str, Sequence[VfGroup]],
                          summaries: Mapping[str, Any]) -> bool:
-    """Return whether a host's PFs in Placement are those of Nova's record.
+    """Return whether a host's PFs in Placement agree with Nova's record.
 
     Only PFs with the resource classes of a request are compared.
 

@@ -12,8 +12,8 @@
 
 """Free bandwidth and control groups of a host, for nova-scheduler's index.
 
-Computed from libvirt's guests, running or not, and the last reported
-inventory, without a request to Placement. Guests that are still to arrive are
+They are computed from libvirt's guests, running or not, and the last reported
+inventory, without a request to Placement. Guests that have not arrived yet are
 not counted, nor are allocations of guests that have left.
 """
 
@@ -88,7 +88,7 @@ class HeadroomReporter(compute_hooks.ComputePart):
 
 def make_compute_part(services: compute_hooks.ComputeServices
                       ) -> HeadroomReporter:
-    """Return the part of the index in nova-compute."""
+    """Return the part of nova-compute that reports headroom to the index."""
     return HeadroomReporter(services.section)
 
 

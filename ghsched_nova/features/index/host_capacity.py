@@ -12,7 +12,7 @@
 
 """Needs of guests and free resources of hosts in the index (pure).
 
-Both are amounts by position, of which :mod:`ghsched_placement.fit` decides
+Both are tuples of amounts. :mod:`ghsched_placement.fit` computes from them
 whether, where and how often a guest fits.
 """
 
@@ -45,7 +45,7 @@ _UNKNOWN = model.UNCOUNTED // 2
 
 
 class IndexTable(NamedTuple):
-    """Resources of a host whose number differs between hosts, in their order.
+    """Page sizes and device types of a host, in the order of its amounts.
 
     :param pages: page sizes in KiB; 0 is for memory in pages of any size.
     :param devices: vendor and product of passthrough devices.
@@ -114,10 +114,10 @@ class RequestNeed:
 
     @functools.cached_property
     def cpus_and_memory(self) -> 'RequestNeed':
-        """Part of the need that each report of a host states as Nova reads it.
+        """CPUs and memory of the need, which every host report includes.
 
-        Bandwidth and control groups are left out, because a host reports them
-        only once in a while, and devices, because they may be on other nodes.
+        Bandwidth and control groups are left out, because hosts report them
+        less often, and devices, because they may be on other nodes.
         """
         return RequestNeed(tuple(
             RequestNodeNeed(node.pinned, node.shared, node.memory, node.page)
@@ -254,15 +254,15 @@ class ReportedHost:
 
     @functools.cached_property
     def amounts(self) -> model.Host:
-        """Free amounts by this report; those of Placement are unknown."""
+        """Free amounts in this report, without those of Placement."""
         return self.read_amounts({}, None)
 
     def read_amounts(self, bandwidth: Mapping[int, int],
                      groups: int | None) -> model.Host:
         """Return the free amounts of the host, by position.
 
-        :param bandwidth: free percent of bandwidth by NUMA node. What is
-            missing is unknown, and taken to be enough.
+        :param bandwidth: free percent of bandwidth by NUMA node. A missing
+            node is assumed to have enough.
         :param groups: number of free control groups; None if unknown.
         """
         free = (model.UNCOUNTED if groups is None else groups, self.vcpus,
@@ -301,9 +301,9 @@ class HostView:
     def list_pfs(self) -> list[PfCapacity]:
         """Return the host's PFs with the VFs that are certainly free.
 
-        Guests that were placed later than the host's report have VFs of a
-        NUMA node, and the PF is not recorded: the VFs are subtracted from
-        each PF of the node.
+        For guests that were placed after the host's report, only the NUMA node
+        of their VFs is known. These VFs are subtracted from each PF of the
+        node.
         """
         devices = self.row.table.devices
         newer = {
@@ -365,7 +365,7 @@ class HostView:
 def _list_amounts(host: model.Host) -> Iterable[int]:
     """Return the free amounts of a host and of its NUMA nodes.
 
-    What has become known may have grown before.
+    An unknown amount is -1, so that it counts as grown once it is known.
     """
     for free in (host.free, *(node.free for node in host.nodes)):
         for amount in free:

@@ -10,15 +10,14 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Advisory index of the resources that each host has left (pure).
+"""Advisory index of the free resources of each host (pure).
 
-The index proposes hosts, and Placement decides: an error in the index costs
-time and nothing else. Resources that a host does not report are taken to be
-enough.
+The index proposes hosts, and Placement decides: an error in the index only
+costs time. Resources that a host does not report are assumed to suffice.
 
-The threads of nova-scheduler share one index. A lock guards what changes, and
-is held for one host at a time, or to copy a list of hosts. Readers walk over
-immutable views of the hosts and hold no lock.
+The threads of nova-scheduler share one index. A lock guards changes, and is
+held for one host at a time, or to copy a list of hosts. Readers iterate over
+immutable views of the hosts without a lock.
 """
 
 from collections.abc import Callable

@@ -10,14 +10,14 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Reads what compute hosts report to Nova into the index of hosts.
+"""Read the reports of compute hosts into the index of hosts.
 
-The source is the cells' databases: all hosts at first and then once a minute,
-in between the hosts that have changed, at most once a second.
+The cells' databases are queried: all hosts at first and then once a minute,
+and in between, at most once a second, the hosts that have changed.
 
-Most changes are of measured loads, which the index does not use. So the
-database computes a digest of what the index uses, and a host's report is read
-only if its digest has changed.
+Most changes are measured loads, which the index does not use. Therefore the
+database computes a digest of the fields that the index uses, and a host's
+report is read only if its digest has changed.
 """
 
 from collections.abc import Callable
@@ -215,10 +215,10 @@ class Feed:
 
     def _forget_silent_cells(self, answers: Sequence[_Answer],
                              now: float) -> set[str]:
-        """Forget what was read of cells that cannot be read for a minute.
+        """Forget the reports of cells that could not be read for a minute.
 
-        Guests would be placed by reports that are older and older. The next
-        look at such a cell reads all of it.
+        Guests would otherwise be placed by outdated reports. The next query of
+        such a cell reads all of its hosts.
 
         :param answers: answers of the cells that could be read.
         :returns: UUIDs of the hosts of these cells.
@@ -425,10 +425,10 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> ReportedHost:
 
 def _count_free_units(report: Mapping[str, Any], column: str,
                       ratio: str) -> int:
-    """Return what a compute node has left of a resource.
+    """Return the free amount of a resource of a compute node.
 
-    :param column: column of the total amount; with ``_used``, that of what
-        guests use.
+    :param column: column of the total amount; the column with the suffix
+        ``_used`` has the used amount.
     :param ratio: column of the allocation ratio.
     """
     return (int(_parse_count(report[column])

@@ -10,17 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The index proposes hosts, Placement is asked about these alone.
+"""Search for hosts that the index proposes, with one Placement query each.
 
-Placement's work for a request grows with the cloud, because ``limit`` holds
-for its answer only. Asked with ``in_tree`` in every request group it looks at
-one host. Traits that are asked for would still make it go through all hosts,
-so they are left out of the query and looked for in its answer.
+Placement's work for a query grows with the cloud, because ``limit`` restricts
+only its answer. With ``in_tree`` in every request group, Placement examines a
+single host. Required traits would still make it examine all hosts, so they are
+left out of the query and checked in its answer.
 
-The best of the proposed hosts is asked about. The candidates of others, also
-for later requests, are derived from that answer where that can be done
-(:mod:`ghsched_nova.features.index.derived_candidates`); otherwise each is
-asked about as well.
+Placement is queried for the best of the proposed hosts. The candidates of
+other hosts, also for later requests, are derived from its answer if possible
+(:mod:`ghsched_nova.features.index.derived_candidates`); otherwise Placement is
+queried for each of them.
 """
 
 from collections.abc import Callable
@@ -451,9 +451,9 @@ class _CandidateCollector:
 
 
 def _summarize_free_amounts(view: HostView) -> dict[str, Any]:
-    """Return provider summaries with what is free of a host.
+    """Return provider summaries with the free amounts of a host.
 
-    They have its control groups, the bandwidth of its nodes and its VFs.
+    They contain its control groups, the bandwidth of its nodes and its VFs.
     """
     uuid = view.row.uuid
     found: dict[str, Any] = {uuid: {}}

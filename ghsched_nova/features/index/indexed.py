@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""nova-scheduler's way by the index of hosts, beside the whole search.
+"""Scheduling by the index of hosts, before a search of all hosts.
 
-A request that the index is not for, or for which it finds no host, is searched
-for in the whole cloud; so a refusal always comes from a whole search.
+If the index does not support a request, or finds no host, all hosts of the
+cloud are searched. So a request is refused only after a search of all hosts.
 
-Once Placement has been claimed nothing in here raises: the request would fail
-while Placement holds its resources.
+After resources are claimed in Placement, no function of this module raises an
+error: the request would fail while its resources stay allocated.
 """
 
 from collections.abc import Callable
@@ -267,7 +267,7 @@ class IndexedScheduler:
         return False
 
     def confirm_started_guests(self, host_name: str, guests: Any) -> None:
-        """Count guests that a host has started by its report alone.
+        """Stop subtracting guests that a host has started and reports.
 
         Errors are logged.
 
