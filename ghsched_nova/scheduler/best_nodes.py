@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Limits of a claim to the best host NUMA nodes, for guests without our keys.
+"""Limit claims to the best host NUMA nodes, for guests without ghsched keys.
 
-The best are those without which fewer other guests would fit, then those of
-the lowest cost that features declare, such as the load.
+The best nodes are those with which most further guests fit, and of these the
+nodes with the lowest cost that features compute, for example from the load.
 """
 
 from collections.abc import Callable

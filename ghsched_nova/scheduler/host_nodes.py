@@ -12,8 +12,8 @@
 
 """Conversion of Nova's host states and requests to records of NUMA nodes.
 
-All of it is in the ``HostState`` and the ``RequestSpec``; what a host has not
-reported is taken to be none.
+All data is in the ``HostState`` and the ``RequestSpec``; resources that a host
+has not reported count as 0.
 """
 
 from collections.abc import Collection

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A host's state as one selection sees it."""
+"""Host states of Nova, copied for each instance of a request."""
 
 from typing import Any
 

@@ -12,14 +12,14 @@
 
 """nova-scheduler's manager, with reasons for refusals.
 
-When Placement has no candidate, no filter runs, and Nova says no more than
-"No valid host was found". This manager asks Placement which need of ours was
-the one. When requests at the same time want one NUMA node, it gives those
-that lost another try. VFs are first asked for where they are nearest and of
-one PF each, because Placement would drown in the ways to share them among all
-PFs. And where no host has a control group left, guests may join one. Features
-add to the manager in :mod:`ghsched_nova.features.declared_scheduler`; it is
-chosen by starting nova-scheduler as ``ghsched-nova-scheduler``.
+If Placement has no candidate, no filter runs, and Nova's only reason is "No
+valid host was found". This manager queries Placement to find the resource that
+is missing. If parallel requests want the same NUMA node, those that lose are
+retried. VFs are first requested from the nearest nodes and from one PF,
+because Placement would take too long to try all ways to divide them among PFs.
+If no host has a free control group, guests may share one. Features extend the
+manager in :mod:`ghsched_nova.features.declared_scheduler`. It is used if
+nova-scheduler is started as ``ghsched-nova-scheduler``.
 """
 
 from collections.abc import Callable
@@ -341,10 +341,10 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
 
 def _retry_lost_claims(select_hosts: Callable[[], Any],
                        seen: RequestState, flavor: str) -> Any:
-    """Select hosts again each time another request has claimed them first.
+    """Select hosts again if another request has claimed them first.
 
-    Nova claims one candidate per host, and so do its rivals: in Placement's
-    next answer another NUMA node has its turn.
+    Each request claims one candidate per host. Placement's next answer has
+    candidates on other NUMA nodes.
 
     :param flavor: name of the flavor.
     """

@@ -11,12 +11,12 @@
 # under the License.
 
 
-"""Devices whose place Nova's claim chooses: SR-IOV ports and aliases.
+"""Devices that Nova's claim chooses: SR-IOV ports and PCI aliases.
 
-No candidate of Placement's says on which host NUMA node they are. To have
-them near, the fit is asked for nodes of which they are, and the claim is held
-to those nodes: the claim takes near devices of a request before others, and
-all the others only when too few are near.
+Placement's candidates do not contain the host NUMA node of these devices. To
+get near devices, Nova's fit is called for nodes that have them, and the claim
+is limited to these nodes: it takes devices of these nodes first, and others
+only if too few are near.
 """
 
 from collections.abc import Callable

@@ -12,10 +12,10 @@
 
 """Host NUMA nodes that a guest should take so that most other guests fit.
 
-Guests of several equal NUMA nodes leave capacity unused where they are placed
-by the number of the host node: in the end one host node is free, and no guest
-fits on one. The nodes that must not be left over are found by
-:mod:`ghsched_placement.fit.counting`.
+If guests with several equal NUMA nodes are placed in the order of the host
+nodes, capacity stays unused: in the end one host node is free, and no guest
+fits on a single node. :mod:`ghsched_placement.fit.counting` finds the nodes
+that must be used first.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ _PAGE_SIZES: Mapping[int, PageSize] = {
 
 def get_offered_amounts(spec: shared.RequestSpec,
                         provider_uuid: str) -> dict[str, int]:
-    """Return what is free of a provider by Placement's answer to a request.
+    """Return a provider's free amounts in Placement's answer to a request.
 
     Claims of the request itself since the answer are subtracted.
 
@@ -156,10 +156,10 @@ def _count_by_devices(view: Any, spec: shared.RequestSpec,
 
 
 def _count_by_host(view: Any, spec: shared.RequestSpec) -> int:
-    """Return for how many guests the host as a whole has resources.
+    """Return how many guests fit by the resources of the host as a whole.
 
-    The number is that of Placement's answer, of what the guest takes from the
-    compute node's own provider.
+    These are the resources that the guest allocates from the compute node's
+    provider. Their free amounts are in Placement's answer.
     """
     free = get_offered_amounts(spec, view.uuid)
     candidates = view.allocation_candidates or [{}]

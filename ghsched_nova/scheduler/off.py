@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Filter and manager of nova-scheduler where ghsched is off.
+"""Filter and manager of nova-scheduler that are used if ghsched is off.
 
-They are Nova's, and refuse servers whose flavor has a key of ghsched: Nova
-alone would place them without what the flavor guarantees.
+They are Nova's, but refuse servers whose flavor has a key of ghsched: Nova
+alone would place them without the guarantees of the flavor.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ from ghsched_nova.nova_seams import shared
 
 
 def is_off() -> bool:
-    """Return whether ghsched is off, after a look at the installed Nova."""
+    """Check the installed Nova; return whether ghsched is off with it."""
     parts.switch_off_parts(registry.SCHEDULER)
     return parts.is_service_off(registry.SCHEDULER)
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Scheduler request pre-filter: flavor keys -> Placement request groups."""
+"""Request pre-filter that adds a flavor's ghsched keys to a request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -12,8 +12,8 @@
 
 """Resource classes of ghsched that Placement knows.
 
-nova-compute makes a class when a host first offers it. Placement answers a
-question with an unknown class by 400, which Nova logs as an error.
+nova-compute creates a class when a host first offers it. Placement answers a
+query with an unknown class with status 400, which Nova logs as an error.
 """
 
 from collections.abc import Iterable
