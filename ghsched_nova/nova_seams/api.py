@@ -22,15 +22,11 @@ import nova.conf
 from nova import context as nova_context
 from nova import exception
 from nova.limit import placement as placement_limits
-from nova.limit import utils as limit_utils
 from nova import objects
 from nova import policy as nova_policy
-from oslo_limit import exception as limit_exceptions
-from oslo_limit import limit
 from oslo_policy import policy
 
 from ghsched_nova.nova_seams import registry
-from ghsched_nova.nova_seams import shared
 
 flavor_seam = registry.make_seam_decorator(registry.API,
                                            part=registry.FLAVOR_CHECK)
@@ -105,37 +101,6 @@ def uses_unified_limits() -> bool:
                 == 'nova.quota.UnifiedLimitsDriver')
 
 
-@limits_seam('nova.scheduler.client.report.SchedulerReportClient.'
-             'get_usages_counts_for_limits', ('self', 'context', 'project_id'))
-@limits_seam('nova.limit.utils.should_enforce', ('exc',))
-@limits_seam('nova.limit.utils.use_unified_limits', ())
-def enforce_limits(context: Any, project_id: str,
-                   deltas: Mapping[str, int]) -> None:
-    """Refuse to let a project use more resources than its unified limits.
-
-    Nothing is refused if Nova does not use unified limits.
-
-    :param deltas: amounts to add, by name of the limit (``class:`` and the
-        resource class).
-    :raises OverQuota: of Nova, naming the limits that are exceeded.
-    """
-    if not deltas or not limit_utils.use_unified_limits():
-        return
-
-    def usage(project: str | None, limits: Collection[str]
-              ) -> dict[str, int]:
-        # Placement names no class of which the project has nothing.
-        counted = shared.get_placement_client().get_usages_counts_for_limits(
-            context, project)
-        return {name: counted.get(name.removeprefix('class:'), 0)
-                for name in limits}
-    try:
-        limit.Enforcer(usage).enforce(project_id, dict(deltas))
-    except limit_exceptions.ProjectOverLimit as error:
-        if limit_utils.should_enforce(error):
-            raise exception.OverQuota(str(error)) from error
-
-
 @actions_seam('nova.policy.register_rules', ('enforcer',))
 def make_policy_enforcer(
         rules: Sequence[policy.RuleDefault]) -> policy.Enforcer:
@@ -169,20 +134,3 @@ def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
                            exc=exception.PolicyNotAuthorized, action=rule)
     except policy.InvalidScope:
         raise exception.PolicyNotAuthorized(action=rule) from None
-
-
-@actions_seam('nova.context.scatter_gather_all_cells',
-              ('context', 'fn', 'args', 'kwargs'))
-@actions_seam('nova.context.is_cell_failure_sentinel', ('record',))
-@actions_seam('nova.objects.service.ServiceList.get_by_binary',
-              ('context', 'binary', 'include_disabled'))
-def list_scheduler_hosts(context: Any) -> set[str]:
-    """Return the hosts of all cells that run nova-scheduler.
-
-    Cells that do not answer are skipped.
-    """
-    answers = nova_context.scatter_gather_all_cells(
-        context, objects.ServiceList.get_by_binary, 'nova-scheduler')
-    return {service.host for services in answers.values()
-            if not nova_context.is_cell_failure_sentinel(services)
-            for service in services if not service.forced_down}

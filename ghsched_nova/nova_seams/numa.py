@@ -429,20 +429,6 @@ def _get_guest_node_count_of_limits(limits: Any) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def copy_limits_with_numa_count(limits: Any, count: int) -> Any:
-    """Return a copy of NUMA limits that also names a number of guest nodes.
-
-    A claim with these limits takes a guest topology with this number of nodes.
-    """
-    limits = limits.obj_clone()
-    metadata = (limits.network_metadata
-                if 'network_metadata' in limits else None)
-    limits.network_metadata = objects.NetworkMetadata(
-        physnets={*get_physnets(limits), names.make_node_count_physnet(count)},
-        tunneled=bool(metadata and metadata.tunneled))
-    return limits
-
-
 def parse_chosen_host_nodes(limits: Any) -> tuple[int, ...] | None:
     """Return the host NUMA nodes that ghsched chose for a claim.
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 import functools
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import threading
@@ -48,6 +49,8 @@ _PACKAGES = ('ghsched_nova.nova_seams', 'ghsched_nova.nova_fixes')
 _MODULES = tuple(f'ghsched_nova.{name}' for name in (
     'api.limits', 'scheduler.claims', 'scheduler.host_view',
     'virt.driver', 'virt.manager', 'virt.providers'))
+#: Package of the features. A feature's module nova_seams declares seams.
+_FEATURES = 'ghsched_nova.features'
 
 _Used = TypeVar('_Used', bound=Callable[..., Any])
 
@@ -182,8 +185,16 @@ def load_all_seams() -> None:
         path = importlib.import_module(package).__path__
         for module in pkgutil.iter_modules(path):
             importlib.import_module(f'{package}.{module.name}')
-    for name in _MODULES:
+    for name in (*_MODULES, *_list_feature_modules()):
         importlib.import_module(name)
+
+
+def _list_feature_modules() -> list[str]:
+    """Return the modules in which features declare what they use of Nova."""
+    path = importlib.import_module(_FEATURES).__path__
+    return [name for feature in pkgutil.iter_modules(path) if feature.ispkg
+            and importlib.util.find_spec(
+                name := f'{_FEATURES}.{feature.name}.nova_seams')]
 
 
 def find_mismatch(

@@ -20,7 +20,6 @@ import copy
 import types
 from typing import Any
 
-from nova.compute import task_states
 from nova.compute import utils as compute_utils
 import nova.conf
 from nova import context as nova_context
@@ -476,30 +475,6 @@ def get_required_and_forbidden_aggregates(
     group = resources.get_request_group(None)
     return ([set(one) for one in group.aggregates],
             set(group.forbidden_aggregates))
-
-
-@seam('nova.objects.instance.Instance.get_by_uuid',
-      ('context', 'uuid', 'expected_attrs', 'use_slave'))
-def get_current_numa_count(context: Any, uuid: str) -> tuple[int, bool]:
-    """Return the number of NUMA nodes with which a server runs.
-
-    :returns: the number in Nova's record, which is 0 for a server that has
-        never run; and whether the server is being live-migrated.
-    """
-    cell = objects.InstanceMapping.get_by_instance_uuid(
-        context, uuid).cell_mapping
-    if cell is None:
-        return 0, False
-    with nova_context.target_cell(context, cell) as of_cell:
-        try:
-            server = objects.Instance.get_by_uuid(
-                of_cell, uuid, expected_attrs=['numa_topology'])
-        except exception.InstanceNotFound:
-            return 0, False
-    # nova-api gives a new server with CPUs of its own a topology of one node.
-    return (len(numa.list_host_nodes(server.numa_topology))
-            if server.launched_at else 0,
-            server.task_state == task_states.MIGRATING)
 
 
 @seam('nova.objects.instance_action.InstanceActionEvent.event_start',

@@ -42,7 +42,7 @@ from ghsched_nova.features.index.host_capacity import PfCapacity
 from ghsched_nova.features.index.host_capacity import ReportedHost
 from ghsched_nova.features.index.host_capacity import ReportedNode
 from ghsched_nova.features.index.host_index import Index
-from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.features.index import nova_seams
 from ghsched_placement.base import wire
 from ghsched_placement.features.index import headroom
 from ghsched_placement.providers import names
@@ -98,7 +98,7 @@ class _Answer:
     """
 
     cell: str
-    seen: Sequence[scheduler_hosts.ComputeNodes]
+    seen: Sequence[nova_seams.ComputeNodes]
     counts: Mapping[datetime.datetime, tuple[int, int]]
     reports: Sequence[Mapping[str, Any]]
     down: set[str]
@@ -248,33 +248,33 @@ class Feed:
             queried.
         """
         def query_cell(in_cell: Any) -> _Answer:
-            now = scheduler_hosts.get_database_time(in_cell)
+            now = nova_seams.get_database_time(in_cell)
             cell = in_cell.cell_uuid
             since = self._since.get(cell)
-            seen = scheduler_hosts.list_compute_nodes(in_cell) if (
+            seen = nova_seams.list_compute_nodes(in_cell) if (
                 all_hosts or since is None) else []
             changed = {uuid for nodes in seen for uuid in nodes.digests
                        if self._known.get(uuid) != nodes.updated}
             counts = {}
             if since is not None:
-                counts = scheduler_hosts.count_updates_by_second(
+                counts = nova_seams.count_updates_by_second(
                     in_cell, since)
                 unchanged = (counts.items()
                              & self._counts.get(cell, {}).items())
-                recent = scheduler_hosts.list_compute_nodes(
+                recent = nova_seams.list_compute_nodes(
                     in_cell, since, [second for second, _count in unchanged],
                     _STATS_KEYS)
                 changed = self._find_changed_reports(changed, recent)
                 seen += recent
-            reports = scheduler_hosts.read_compute_node_reports(
+            reports = nova_seams.read_compute_node_reports(
                 in_cell, list(changed), _STATS_KEYS)
             return _Answer(cell, seen, counts, reports,
                            list_down_hosts(in_cell), now)
-        return scheduler_hosts.call_in_cells(context, cells, query_cell)
+        return nova_seams.call_in_cells(context, cells, query_cell)
 
     def _find_changed_reports(
             self, changed: set[str],
-            recent: Sequence[scheduler_hosts.ComputeNodes]) -> set[str]:
+            recent: Sequence[nova_seams.ComputeNodes]) -> set[str]:
         """Return the hosts whose reports must be read from the database.
 
         :param changed: UUIDs of the hosts with a changed update time.

@@ -45,8 +45,8 @@ from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index.host_index import Index
 from ghsched_nova.features.index.host_index import POOL
+from ghsched_nova.features.index import nova_seams
 from ghsched_nova.nova_seams import scheduler
-from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import host_nodes
@@ -548,7 +548,7 @@ def _list_filtered_states(spec: shared.RequestSpec, manager: Any, context: Any,
 
     :param uuids: UUIDs of the hosts.
     """
-    states = scheduler_hosts.get_host_states(manager, context, uuids, spec)
+    states = nova_seams.get_host_states(manager, context, uuids, spec)
     filters = [one for one in manager.enabled_filters
                if type(one).__name__ not in _NEED_CANDIDATES]
     found: Iterable[Any] = manager.filter_handler.get_filtered_objects(

@@ -37,9 +37,9 @@ from ghsched_nova.features.index.host_index import Index
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_metrics
 from ghsched_nova.features.index import index_search
+from ghsched_nova.features.index import nova_seams
 from ghsched_nova.features.index.refusal_cache import RefusalCache
 from ghsched_nova.nova_seams import numa
-from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler.select_call import NoHostFits
@@ -72,7 +72,7 @@ class IndexedScheduler:
     """
 
     def __init__(self, manager: Any) -> None:
-        scheduler_hosts.cache_host_topologies(_TOPOLOGIES)
+        nova_seams.cache_host_topologies(_TOPOLOGIES)
         self.index = Index()
         self.feed = index_feed.Feed(self.index)
         self._manager = manager
@@ -119,7 +119,7 @@ class IndexedScheduler:
                 shared.config().ghsched.bandwidth_accounting)
             if need is not None:
                 self.feed.refresh(context, self._manager.enabled_cells,
-                                  scheduler_hosts.list_unavailable_hosts)
+                                  nova_seams.list_unavailable_hosts)
                 if len(self.index) < MIN_HOSTS:
                     need = None
         except policies.PolicyError:

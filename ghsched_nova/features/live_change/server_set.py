@@ -28,9 +28,9 @@ from typing import Any
 
 from ghsched_nova.api import limits
 from ghsched_nova.api import policies as rules
+from ghsched_nova.features.live_change import nova_seams
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import servers
-from ghsched_nova.nova_seams import api
 from ghsched_placement.features.live_change import change as changes
 from ghsched_placement.features.live_change import change_report
 from ghsched_placement.features.live_change import move_report
@@ -98,9 +98,10 @@ def change_server(context: Any, uuid: str,
             return move_report.make_move_report(
                 servers.move_server(cell, uuid, nodes, dry_run), dry_run)
     specs = parse_extra_specs(action)
-    api.enforce_limits(context, server.project_id, limits.count_added_usage(
-        server.flavor,
-        changes.merge_requested_changes(server.flavor.extra_specs, specs)))
+    after = changes.merge_requested_changes(server.flavor.extra_specs, specs)
+    nova_seams.enforce_limits(
+        context, server.project_id,
+        limits.count_added_usage(server.flavor, after))
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)

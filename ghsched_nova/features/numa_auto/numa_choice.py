@@ -29,6 +29,7 @@ from nova import exception
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
 
+from ghsched_nova.features.numa_auto import nova_seams
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
@@ -112,7 +113,7 @@ def limit_to_chosen_numa_count(state: Any, spec: shared.RequestSpec) -> Any:
     host state is returned unchanged.
     """
     if has_chosen_numa_count(spec):
-        state.limits['numa_topology'] = numa.copy_limits_with_numa_count(
+        state.limits['numa_topology'] = nova_seams.copy_limits_with_numa_count(
             state.limits['numa_topology'], len(spec.numa_topology))
     return state
 
@@ -130,8 +131,8 @@ def _list_requests_by_numa_count(context: Any, spec: shared.RequestSpec
                    if 'extra_specs' in spec.flavor else {})
     if not auto_nodes.is_node_count_undecided(extra_specs):
         return [(0, spec)]
-    had, is_live = scheduler.get_current_numa_count(context,
-                                                    spec.instance_uuid)
+    had, is_live = nova_seams.get_current_numa_count(
+        context, spec.instance_uuid)
     counts = auto_nodes.list_server_node_counts(
         extra_specs, spec.flavor.vcpus, spec.flavor.memory_mb, had,
         is_live or scheduler.is_rebuild(spec))

@@ -28,7 +28,7 @@ from oslo_log import log as logging
 import oslo_messaging
 
 from ghsched_nova.api import policies
-from ghsched_nova.nova_seams import api
+from ghsched_nova.features.refusals import nova_seams
 from ghsched_nova.nova_seams import messaging
 from ghsched_placement.features.refusals import refusal_record
 
@@ -64,7 +64,7 @@ def collect_refusals(context: Any) -> dict[str, Any]:
     :param context: request context of nova-api.
     :returns: the refusals, and the hosts whose nova-scheduler did not answer.
     """
-    hosts = sorted(api.list_scheduler_hosts(context))[:MAX_HOSTS]
+    hosts = sorted(nova_seams.list_scheduler_hosts(context))[:MAX_HOSTS]
     if not messaging.is_bus_reachable(context):
         return {'refusals': [], 'silent': hosts}
     answers = {host: _get_refusals_of_scheduler(context, host)

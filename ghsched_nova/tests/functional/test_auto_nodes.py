@@ -128,7 +128,8 @@ class OneHostTest(AutoNodesTestCase):
     def claim_without_limits_of_scheduler_gets_the_fewest_nodes(self):
         others = self.fill('host_a', 2, 2)
         with mock.patch(
-                'ghsched_nova.nova_seams.numa.copy_limits_with_numa_count',
+                'ghsched_nova.features.numa_auto.nova_seams.'
+                'copy_limits_with_numa_count',
                 lambda limits, count: limits.obj_clone()):
             server = self.boot(self.auto(4))
         self.assert_nodes(server, 'host_a', 2)

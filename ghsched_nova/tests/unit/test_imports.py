@@ -44,14 +44,15 @@ FEATURES_WITH_NOVA = {
                'kernel_guests', 'leftovers', 'node', 'nova_changes', 'retire',
                'status'),
     'exporter': ('exporter',),
-    'index': ('index_feed', 'index_search', 'indexed', 'indexed_manager'),
-    'live_change': ('host_moves', 'records', 'rpc', 'rpcapi', 'server_lock',
-                    'server_set', 'servers', 'set_command'),
+    'index': ('index_feed', 'index_search', 'indexed', 'indexed_manager',
+              'nova_seams'),
+    'live_change': ('host_moves', 'nova_seams', 'records', 'rpc', 'rpcapi',
+                    'server_lock', 'server_set', 'servers', 'set_command'),
     'load': ('by_load', 'load_weigher'),
-    'numa_auto': ('numa_choice', 'numa_choosing_manager'),
+    'numa_auto': ('nova_seams', 'numa_choice', 'numa_choosing_manager'),
     'packing': ('fragments', 'gradient_weigher'),
     'planner': ('describe', 'plan'),
-    'refusals': ('counting_manager', 'refusals'),
+    'refusals': ('counting_manager', 'nova_seams', 'refusals'),
     'top': ('top',)}
 
 #: The subpackages and modules that may know Nova.
@@ -397,8 +398,10 @@ SCHEDULER_LOADS = frozenset(
         '.features.index.host_capacity', '.features.index.host_index',
         '.features.index.index_feed', '.features.index.index_metrics',
         '.features.index.index_search', '.features.index.indexed',
-        '.features.index.indexed_manager', '.features.index.refusal_cache',
+        '.features.index.indexed_manager', '.features.index.nova_seams',
+        '.features.index.refusal_cache',
         '.features.load', '.features.load.by_load', '.features.numa_auto',
+        '.features.numa_auto.nova_seams',
         '.features.numa_auto.numa_choice',
         '.features.numa_auto.numa_choosing_manager', '.features.packing',
         '.features.packing.fragments', '.features.refusals',
@@ -408,7 +411,7 @@ SCHEDULER_LOADS = frozenset(
         '.nova_fixes.rows', '.nova_fixes.servers', '.nova_fixes.table',
         '.nova_seams', '.nova_seams.numa', '.nova_seams.parts',
         '.nova_seams.pci', '.nova_seams.registry', '.nova_seams.scheduler',
-        '.nova_seams.scheduler_hosts', '.nova_seams.shared',
+        '.nova_seams.shared',
         '.nova_seams.signatures', '.pci_requests', '.scheduler'))
 
 

@@ -20,10 +20,10 @@ from nova import objects
 from nova.pci import stats
 from nova.scheduler.client import report
 
+from ghsched_nova.features.index import nova_seams
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
-from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.nova_seams import signatures
 from ghsched_placement.fit import cells
 from ghsched_placement.tests import base
@@ -272,7 +272,7 @@ class HostTopologyTest(base.TestCase):
             memory_usage=0, pinned_cpus=set(), siblings=[{0}], mempages=[],
             socket=0)])
         self.parsed = 0
-        self.late = scheduler_hosts._HostTopology(self.parse)
+        self.late = nova_seams._HostTopology(self.parse)
 
     def parse(self):
         self.parsed += 1

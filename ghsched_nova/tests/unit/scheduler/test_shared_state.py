@@ -20,7 +20,7 @@ from nova.virt import hardware
 from oslo_serialization import jsonutils
 
 from ghsched_nova.features import declared_scheduler
-from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.features.index import nova_seams
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
@@ -35,7 +35,7 @@ class TopologyStressTest(base.TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'nova.objects.NUMATopology.obj_from_db_obj',
             objects.NUMATopology.obj_from_db_obj))
-        scheduler_hosts.cache_host_topologies(2)
+        nova_seams.cache_host_topologies(2)
         documents = [jsonutils.dumps(objects.NUMATopology(cells=[
             states.cell(node, pinned=pinned, pages=[
                 objects.NUMAPagesTopology(size_kb=4, total=262144, used=0,

@@ -199,7 +199,7 @@ class InjectionTest(base.TestCase):
         self.useFixture(fixtures.FakeLogger())
         self.addCleanup(sys.settrace, sys.gettrace())
         for name, value in (
-            ('ghsched_nova.nova_seams.scheduler_hosts.'
+            ('ghsched_nova.features.index.nova_seams.'
              'cache_host_topologies', lambda _number: None),
             ('ghsched_nova.scheduler.request_filter.parse_policy',
              lambda _spec: None),

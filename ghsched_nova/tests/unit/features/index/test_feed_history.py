@@ -163,7 +163,7 @@ class FeedHistoryTest(base.TestCase):
                 ('call_in_cells', cloud.read_cells),
                 ('get_database_time', cloud.get_time)):
             self.useFixture(fixtures.MonkeyPatch(
-                f'ghsched_nova.nova_seams.scheduler_hosts.{name}', value))
+                f'ghsched_nova.features.index.nova_seams.{name}', value))
         self.useFixture(fixtures.MonkeyPatch(
             f'{index_feed.__name__}.time.monotonic',
             lambda: 1000. + cloud.now))

@@ -30,7 +30,7 @@ from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_nova.features.index import index_feed
-from ghsched_nova.nova_seams import scheduler_hosts
+from ghsched_nova.features.index import nova_seams
 from ghsched_placement.features.index import headroom
 from ghsched_placement.tests import base
 
@@ -51,11 +51,11 @@ class FeedTestCase(base.TestCase):
         self.now = 1000.0
         self.database_time = _TIME + datetime.timedelta(minutes=5)
         for name, value in (
-                ('ghsched_nova.nova_seams.scheduler_hosts.main_db.get_engine',
+                ('ghsched_nova.features.index.nova_seams.main_db.get_engine',
                  lambda context: self.engine),
-                ('ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
+                ('ghsched_nova.features.index.nova_seams.call_in_cells',
                  lambda context, cells, look: [look(cell) for cell in cells]),
-                ('ghsched_nova.nova_seams.scheduler_hosts.get_database_time',
+                ('ghsched_nova.features.index.nova_seams.get_database_time',
                  lambda context: self.database_time),
                 (f'{index_feed.__name__}.time.monotonic', lambda: self.now)):
             self.useFixture(fixtures.MonkeyPatch(name, value))
@@ -155,7 +155,7 @@ class LookTest(FeedTestCase):
 
     def no_cell_answers(self):
         return fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
+            'ghsched_nova.features.index.nova_seams.call_in_cells',
             lambda *_args: [None])
 
     def test_refresh_reads_a_report_of_a_late_clock_at_the_next_full_look(
@@ -211,13 +211,13 @@ class ChangedReportTest(FeedTestCase):
 
     def count_whole_reads(self):
         """Return a list to which the hosts are added that are read whole."""
-        found, read = [], scheduler_hosts.read_compute_node_reports
+        found, read = [], nova_seams.read_compute_node_reports
 
         def count(context, names, keys):
             found.extend(names)
             return read(context, names, keys)
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'ghsched_nova.features.index.nova_seams.'
             'read_compute_node_reports', count))
         return found
 
@@ -273,7 +273,7 @@ class ChangedReportTest(FeedTestCase):
             second = 10 * number + full
             self.change('a', second,
                         stats=f'{{"num_instances": "{number + 5}"}}')
-            read = getattr(scheduler_hosts, name)
+            read = getattr(nova_seams, name)
 
             def change_after(*args, read=read, number=number, second=second):
                 found = read(*args)
@@ -281,7 +281,7 @@ class ChangedReportTest(FeedTestCase):
                             stats=f'{{"num_instances": "{number}"}}')
                 return found
             with fixtures.MonkeyPatch(
-                    f'ghsched_nova.nova_seams.scheduler_hosts.{name}',
+                    f'ghsched_nova.features.index.nova_seams.{name}',
                     change_after):
                 self.refresh_and_count(full or 2.0)
             self.assertEqual({'a': number}, self.refresh_and_count())
@@ -320,7 +320,7 @@ class ChangedReportTest(FeedTestCase):
         self.add('a', _TIME)
         self.add('b', _TIME)
         self.refresh_and_count()
-        self.patch(scheduler_hosts, '_JSON_AGGREGATES',
+        self.patch(nova_seams, '_JSON_AGGREGATES',
                    {'sqlite': 'truncated'})
         self.assertRaises(ValueError, self.refresh_and_count)
 
@@ -329,7 +329,7 @@ class ChangedReportTest(FeedTestCase):
 
         :param changes: the second of the update, by host, before each look.
         """
-        found, read = [], scheduler_hosts.list_compute_nodes
+        found, read = [], nova_seams.list_compute_nodes
 
         def record(*args):
             nodes = read(*args)
@@ -338,7 +338,7 @@ class ChangedReportTest(FeedTestCase):
         for name in 'abc':
             self.add(name, _TIME)
         with fixtures.MonkeyPatch(
-                'ghsched_nova.nova_seams.scheduler_hosts.'
+                'ghsched_nova.features.index.nova_seams.'
                 'list_compute_nodes', record):
             for number, updates in enumerate(changes):
                 self.database_time = _TIME + datetime.timedelta(
@@ -371,7 +371,7 @@ class ChangedReportTest(FeedTestCase):
         self.change('b', 3600)
         for _look in range(2):
             self.refresh_and_count()
-        found, read = [], scheduler_hosts.list_compute_nodes
+        found, read = [], nova_seams.list_compute_nodes
 
         def record(*args):
             nodes = read(*args)
@@ -379,7 +379,7 @@ class ChangedReportTest(FeedTestCase):
                          for digest in one.digests.values())
             return nodes
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.list_compute_nodes',
+            'ghsched_nova.features.index.nova_seams.list_compute_nodes',
             record))
         self.refresh_and_count()
         self.assertEqual([], found)
@@ -405,7 +405,7 @@ class ChangedReportTest(FeedTestCase):
 
     def test_refresh_of_another_database_reads_each_report(self):
         self.patch(self.engine.dialect, 'name', 'postgresql')
-        self.patch(scheduler_hosts, '_JSON_AGGREGATES',
+        self.patch(nova_seams, '_JSON_AGGREGATES',
                    {'postgresql': 'json_group_object'})
         self.add('a', _TIME)
         self.refresh_and_count()
@@ -421,7 +421,7 @@ class ChangedReportTest(FeedTestCase):
         self.refresh_and_count()
         self.change('a', 20, stats='{"num_instances": "3"}')
         with fixtures.MonkeyPatch(
-                'ghsched_nova.nova_seams.scheduler_hosts.call_in_cells',
+                'ghsched_nova.features.index.nova_seams.call_in_cells',
                 lambda context, cells, look: [look(cells[0]) and None]):
             self.refresh_and_count()
         self.assertEqual({'a': 3}, self.refresh_and_count(index_feed.FULL))
@@ -444,10 +444,10 @@ class DatabaseTimeTest(base.TestCase):
     def test_database_time_of_sqlite_is_utc(self):
         engine = sa.create_engine('sqlite://')
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.main_db.get_engine',
+            'ghsched_nova.features.index.nova_seams.main_db.get_engine',
             lambda context: engine))
         before = timeutils.utcnow().replace(microsecond=0)
-        found = scheduler_hosts.get_database_time(None)
+        found = nova_seams.get_database_time(None)
         self.assertTrue(before <= found <= timeutils.utcnow(), found)
 
 

@@ -268,7 +268,7 @@ class ProposeTest(base.TestCase):
         self.read = []
         self.refused = set()
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.get_host_states',
+            'ghsched_nova.features.index.nova_seams.get_host_states',
             self.read_states))
 
     def read_states(self, _manager, _context, hosts, _spec):

@@ -38,7 +38,7 @@ class IndexedTestCase(base.TestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'ghsched_nova.features.index.nova_seams.'
             'cache_host_topologies', lambda _number: None))
         self.useFixture(fixtures.MockPatchObject(
             manager.CoreSchedulerManager, '__init__', return_value=None))

@@ -57,7 +57,7 @@ class RefusalsTest(base.TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'time.monotonic', lambda: self.now))
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'ghsched_nova.features.index.nova_seams.'
             'cache_host_topologies', lambda _n: None))
         self.indexed = indexed.IndexedScheduler(None)
         self.is_current = True

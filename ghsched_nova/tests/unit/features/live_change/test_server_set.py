@@ -25,10 +25,10 @@ from ghsched_nova.api import policies
 from ghsched_nova.api import server_filter
 from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features import declared_api
+from ghsched_nova.features.live_change import nova_seams
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import server_set
 from ghsched_nova.features.live_change import servers
-from ghsched_nova.nova_seams import api
 from ghsched_nova.tests.fixtures import plans
 from ghsched_nova.tests.fixtures import server_actions
 from ghsched_placement.base import errors as placement_errors
@@ -305,7 +305,7 @@ class FilterTest(FilterTestCase):
     def test_share_that_is_raised_is_held_against_the_limits(self):
         self.server.flavor.extra_specs['ghsched:mem_bw_min'] = '10'
         with mock.patch.object(
-                api, 'enforce_limits',
+                nova_seams, 'enforce_limits',
                 side_effect=exception.OverQuota('too much')) as enforced:
             found = self.set({'ghsched:mem_bw_min': '30'})
         self.assertEqual(403, found.status_int)

@@ -136,7 +136,8 @@ class ChoiceTest(base.TestCase):
         super().setUp()
         self.record = (0, False)
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler.get_current_numa_count',
+            'ghsched_nova.features.numa_auto.nova_seams.'
+            'get_current_numa_count',
             lambda _context, _uuid: self.record))
 
     def test_request_gets_the_fewest_nodes_that_any_host_has(self):
@@ -265,7 +266,8 @@ class VfsTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MockPatch(
-            'ghsched_nova.nova_seams.scheduler.get_current_numa_count',
+            'ghsched_nova.features.numa_auto.nova_seams.'
+            'get_current_numa_count',
             return_value=(0, False)))
         self.spec = states.spec(0)
         self.spec.flavor, self.spec.image = flavor(2, 64, True, 2), IMAGE

@@ -331,9 +331,9 @@ class JudgeTest(base.TestCase):
         logging.disable(logging.INFO)
         self.addCleanup(logging.disable, logging.NOTSET)
         for name, stand_in in (
-                ('nova_seams.scheduler.get_current_numa_count',
+                ('features.numa_auto.nova_seams.get_current_numa_count',
                  lambda _context, _uuid: (0, False)),
-                ('nova_seams.scheduler_hosts.cache_host_topologies',
+                ('features.index.nova_seams.cache_host_topologies',
                  lambda _number: None),
                 ('features.index.index_feed.Feed.is_current', True)):
             self.useFixture(fixtures.MonkeyPatch(f'ghsched_nova.{name}',

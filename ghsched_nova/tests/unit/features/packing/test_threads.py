@@ -32,9 +32,9 @@ from ghsched_nova.features.index import host_index
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_metrics
 from ghsched_nova.features.index import indexed
+from ghsched_nova.features.index import nova_seams
 from ghsched_nova.features.index import refusal_cache
 from ghsched_nova.features.packing import fragments
-from ghsched_nova.nova_seams import scheduler_hosts
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.features.index import headroom
 from ghsched_placement.features.packing import gradient
@@ -197,7 +197,7 @@ class FeedStressTest(base.TestCase):
                 ('count_updates_by_second', self.counts),
                 ('read_compute_node_reports', self.reports)):
             self.useFixture(fixtures.MonkeyPatch(
-                f'ghsched_nova.nova_seams.scheduler_hosts.{name}', value))
+                f'ghsched_nova.features.index.nova_seams.{name}', value))
         self.feed = index_feed.Feed(host_index.Index())
 
     def at(self, updated):
@@ -218,7 +218,7 @@ class FeedStressTest(base.TestCase):
             if since is None or (updated >= since and updated not in omitted):
                 found.setdefault(updated, {})[uuid] = (
                     None if since is None else str(number))
-        return [scheduler_hosts.ComputeNodes(updated, 0, digests)
+        return [nova_seams.ComputeNodes(updated, 0, digests)
                 for updated, digests in found.items()]
 
     def reports(self, _context, uuids_of_hosts, _keys):
@@ -259,7 +259,7 @@ class RequestStressTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.nova_seams.scheduler_hosts.'
+            'ghsched_nova.features.index.nova_seams.'
             'cache_host_topologies', lambda _n: None))
         self.indexed = indexed.IndexedScheduler(None)
         self.indexed.index.update_hosts(

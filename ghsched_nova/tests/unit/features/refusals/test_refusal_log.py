@@ -110,7 +110,7 @@ class CollectTest(base.TestCase):
         with mock.patch.multiple(
                 refusals.messaging, make_rpc_client=lambda *_args: client,
                 is_bus_reachable=lambda _context: bus), mock.patch.object(
-                refusals.api, 'list_scheduler_hosts',
+                refusals.nova_seams, 'list_scheduler_hosts',
                 return_value=set(answers)):
             return refusals.collect_refusals(mock.sentinel.context)
 
