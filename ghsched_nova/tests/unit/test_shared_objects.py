@@ -184,6 +184,8 @@ NOT_SHARED = {
     'ghsched_nova.features.rebalance.conntrack_table._LargestFlows': _CALL,
     'ghsched_nova.features.live_change.records.NovaRecords': _REQUEST,
     'ghsched_nova.nova_fixes.cut_off_live_migration._CompletionSteps': _CALL,
+    'ghsched_nova.nova_fixes.patches._PATCHES':
+        'declared while modules are imported, each once',
     'ghsched_nova.nova_fixes.table.APPLIED': _START,
     'ghsched_nova.nova_seams.compute._TREE_ALLOCATIONS': _LOCKED,
     'ghsched_nova.nova_seams.parts.OFF': _START,
