@@ -24,8 +24,7 @@ from oslo_config import cfg
 
 from ghsched_nova.conf import bandwidth
 from ghsched_nova.conf import compute
-from ghsched_nova.conf import deprecated
-from ghsched_nova.conf import scheduler
+from ghsched_nova.features import declared_options
 from ghsched_placement.base import decimals
 from ghsched_placement.providers import tree
 
@@ -75,10 +74,13 @@ OPTS: list[cfg.Opt] = [
              'installed Nova, "none" applies none. Otherwise the names are '
              'those that "ghsched-status fixes" lists. Used by nova-api, '
              'nova-scheduler and nova-compute.'),
-    *bandwidth.OPTS, *compute.OPTS, *scheduler.OPTS,
+    *bandwidth.OPTS, *compute.OPTS,
+    *(one for one in declared_options.OPTS if not one.deprecated_for_removal),
 ]
 
-DEPRECATED_OPTS = deprecated.OPTS
+#: Options of earlier releases, which still hold where they are set.
+DEPRECATED_OPTS = [one for one in declared_options.OPTS
+                   if one.deprecated_for_removal]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -158,10 +160,6 @@ def check_options(section: Any) -> None:
     for name in ('reserved_bandwidth', 'node_bandwidth',
                  'bandwidth_bursts'):
         parse_node_values(section, name)
-    for name in section.bottleneck_thresholds:
-        if name not in compute.LOADS:
-            raise ValueError(f'[ghsched]bottleneck_thresholds: {name!r} is '
-                             f'not one of {", ".join(compute.LOADS)}')
 
 
 def parse_node_values(section: Any, option: str) -> dict[int, int]:

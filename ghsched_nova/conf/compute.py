@@ -11,16 +11,12 @@
 # under the License.
 
 
-"""Options of compute hosts: paths, devices, threads, load and moves."""
+"""Options of compute hosts: paths, devices and threads."""
 
 import os
 
 from oslo_config import cfg
 from oslo_config import types
-
-#: Measures of load that can have a threshold.
-LOADS = ('cpu_load', 'cpu_wait', 'memory_load', 'memory_wait', 'io_load',
-         'io_wait')
 
 #: Longest path of an option, and longest name in it, in bytes. Linux opens
 #: 4095 and 255 (PATH_MAX and NAME_MAX in include/uapi/linux/limits.h); what is
@@ -102,69 +98,4 @@ OPTS: list[cfg.Opt] = [
              'are then in its control group. Only openEuler\'s 6.6 kernel '
              'supports it; with others this option has no effect. Used by '
              'nova-compute and ghsched-host.'),
-    cfg.IntOpt(
-        'realtime_priority_max', default=49, min=0, max=99,
-        help='Maximum real-time priority of a guest '
-             '(ghsched:vcpu_priority and the like). Threaded interrupt '
-             'handlers of the host have 50: a guest above them can keep the '
-             'host from serving its devices. With 0 the host takes no '
-             'real-time guests. '
-             'Used by nova-compute.'),
-    cfg.BoolOpt(
-        'deadline_guests', default=False,
-        help='Whether guests may have the class deadline '
-             '(ghsched:vcpu_scheduler). It runs before every priority, '
-             'interrupt handlers included, for the runtime that the flavor '
-             'specifies. The kernel accepts it only if each CPU of '
-             '[compute]cpu_dedicated_set is an exclusive cpuset of its own, '
-             'or if sched_rt_runtime_us is -1; nova-compute tests this. '
-             'Used by nova-compute.'),
-    cfg.IntOpt(
-        'realtime_shared_percent', default=0, min=0, max=100,
-        help='Percent of what the kernel leaves to real-time threads '
-             '(sched_rt_runtime_us) that vCPUs may take of the CPUs which '
-             'guests share on each NUMA node (ghsched:vcpu_scheduler with '
-             'hw:cpu_policy=shared). Placement counts it as '
-             'CUSTOM_RT_CPU_PERMILLE. Such a vCPU runs before all other '
-             'guests on these CPUs. The kernel limits those of the class '
-             'deadline to their runtime; it does not limit those of fifo and '
-             'rr. Used by nova-compute.'),
-    cfg.ListOpt(
-        'irq_bypass', default=['auto'],
-        item_type=types.String(choices=[
-            ('auto', 'what nova-compute detects'),
-            ('none', 'nothing, whatever is detected'),
-            ('gicv4', 'GICv4: vLPI'), ('gicv4.1', 'GICv4.1: vLPI and vSGI'),
-            ('posted', 'posted interrupts of Intel'),
-            ('avic', 'AVIC of AMD')]),
-        help='How interrupts of passthrough devices reach guests without '
-             'the hypervisor on this host (ghsched:irq_bypass). Detected from '
-             'the parameters of KVM and the IOMMUs (x86) and from the log of '
-             'the kernel (Arm). Set it if the user of nova-compute may not '
-             'read that log, or if it has been rotated. Used by '
-             'nova-compute.'),
-    cfg.StrOpt(
-        'affinity_source',
-        help='Source of the traffic between guests of the host, by which '
-             'rebalancing moves guests that exchange much data close to each '
-             'other: the name of an entry point of the group '
-             'ghsched.affinity_sources. conntrack reads the kernel\'s table '
-             'of connections, which counts bytes with '
-             'net.netfilter.nf_conntrack_acct=1. If unset, no traffic is '
-             'measured; traffic of VFs never is. Used by nova-compute.'),
-    cfg.IntOpt(
-        'node_move_rate', default=1024, min=0,
-        help='Maximum MiB of memory per second that nova-compute migrates '
-             'when a running guest moves to another NUMA node of its host; 0 '
-             'for no limit.'),
-    cfg.Opt(
-        'bottleneck_thresholds',
-        type=types.Dict(types.Integer(min=0)), default={},
-        help='Thresholds in percent at which a NUMA node becomes a '
-             'bottleneck, as NAME:PERCENT,NAME:PERCENT. The names are '
-             'cpu_load (90 by default), cpu_wait (10), memory_load (80), '
-             'memory_wait (5), io_load (95) and io_wait (800: eight requests '
-             'that wait at a device). With 0 the value is not considered. '
-             'Used by nova-compute, and by nova-scheduler to compare nodes '
-             'that are not bottlenecks.'),
 ]

@@ -28,19 +28,12 @@ import oslo_messaging as messaging
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
-from ghsched_nova.nova_seams import shared
 
 
 def is_off() -> bool:
     """Check the installed Nova; return whether ghsched is off with it."""
     parts.switch_off_parts(registry.SCHEDULER)
     return parts.is_service_off(registry.SCHEDULER)
-
-
-def is_index_enabled() -> bool:
-    """Return whether nova.conf and the installed Nova allow the index."""
-    return bool(shared.config().ghsched.scheduler_index
-                and (registry.SCHEDULER, registry.INDEX) not in parts.OFF)
 
 
 def refuse_ghsched_request(arguments: Iterable[Any]) -> None:

@@ -18,9 +18,9 @@ from nova import exception
 
 from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_nova.features.index import indexed
+from ghsched_nova.features.index import nova_seams
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import manager
-from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler.select_call import SelectCall
 from ghsched_placement.fit import cloud_lack
 from ghsched_placement.flavor import policy as policies
@@ -67,7 +67,7 @@ class IndexedManager(manager.CoreSchedulerManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if off.is_index_enabled():
+        if nova_seams.is_index_enabled():
             self._indexed = indexed.IndexedScheduler(self.host_manager)
 
     @property

@@ -32,8 +32,10 @@ from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 import sqlalchemy as sa
 
+from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams.scheduler import get_required_cell
+from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams.shared import RequestSpec
 
 seam = registry.make_seam_decorator(registry.SCHEDULER, part=registry.INDEX)
@@ -58,6 +60,12 @@ _JSON_AGGREGATES = {'sqlite': 'json_group_object',
 
 #: SQL expression of the digest of a report whose digest is not computed.
 _NO_DIGEST = sa.cast(sa.null(), sa.Text)
+
+
+def is_index_enabled() -> bool:
+    """Return whether nova.conf and the installed Nova allow the index."""
+    return bool(shared.config().ghsched.scheduler_index
+                and (registry.SCHEDULER, registry.INDEX) not in parts.OFF)
 
 
 class ComputeNodes(NamedTuple):

@@ -26,6 +26,7 @@ from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import index_search
 from ghsched_nova.features.index import indexed
 from ghsched_nova.features.index import indexed_manager
+from ghsched_nova.features.index import nova_seams
 from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import off
 from ghsched_placement.tests import base
@@ -43,7 +44,7 @@ class IndexedTestCase(base.TestCase):
         self.useFixture(fixtures.MockPatchObject(
             manager.CoreSchedulerManager, '__init__', return_value=None))
         self.patch(off, 'is_off', lambda: False)
-        self.patch(off, 'is_index_enabled', lambda: False)
+        self.patch(nova_seams, 'is_index_enabled', lambda: False)
         self.manager = indexed_manager.IndexedManager()
         self.manager.host_manager = mock.Mock()
         self.manager._indexed = indexed.IndexedScheduler(None)

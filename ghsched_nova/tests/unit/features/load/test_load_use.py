@@ -19,8 +19,8 @@ import types
 import fixtures
 from nova.virt.libvirt import config as nova_config
 
-from ghsched_nova import conf
 from ghsched_nova.features.load import load_use
+from ghsched_nova.features.load import options
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
@@ -111,7 +111,7 @@ class LoadUseTest(base.TestCase):
                       'measured cpu_load', self.log.output)
 
     def test_each_measure_of_load_can_have_a_threshold(self):
-        self.assertEqual(load.RESOURCES, conf.compute.LOADS)
+        self.assertEqual(load.RESOURCES, options.LOADS)
 
     def test_an_error_keeps_no_host_from_reporting(self):
         self.section.bottleneck_thresholds = {'nothing': 1}
