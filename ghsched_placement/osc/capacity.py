@@ -86,13 +86,13 @@ def list_node_rows(host: capacity.HostInventory) -> Iterator[tuple[Any, ...]]:
                        host.get_largest_guarantee(node))
         yield (host.name, columns.mark_unknown(node.number),
                *map(columns.mark_unknown, figures),
-               columns.VfsCell(make_vf_report(node.pfs)),
+               columns.VfsCell(list_vfs_by_pf(node.pfs)),
                *of_host, *map(columns.mark_unknown, (
                    *_get_burst_figures(node), *_get_free_cpus_and_memory(node),
                    *node_classes.yield_l3_and_cpu_amounts(node))))
     if host.elsewhere or not host.nodes:
         yield (host.name, *(columns.mark_unknown(None), ) * 6,
-               columns.VfsCell(make_vf_report(host.elsewhere)), *of_host,
+               columns.VfsCell(list_vfs_by_pf(host.elsewhere)), *of_host,
                *(columns.mark_unknown(None), ) *
                (7 + len(node_classes.COLUMNS)))
 
@@ -115,7 +115,7 @@ def _get_free_cpus_and_memory(node: capacity.NodeInventory
         if room.caches else None)
 
 
-def make_vf_report(pfs: Iterable[capacity.PfInventory]
+def list_vfs_by_pf(pfs: Iterable[capacity.PfInventory]
                    ) -> list[dict[str, Any]]:
     """Return how many VFs each PF has in total, in use and free, for JSON."""
     return [{'pf': pf.address, 'resource_class': pf.resource_class,

@@ -160,7 +160,7 @@ def make_host_report(observed: observe.HostRecords,
         **{name: make_cell(reported or {})
            for name, make_cell in declared_osc.HOST_COLUMNS},
         'devices_without_node': columns.VfsCell(
-            shown.make_vf_report(host.elsewhere)),
+            shown.list_vfs_by_pf(host.elsewhere)),
         'control_groups_total': columns.mark_unknown(groups and groups.total),
         'control_groups_reserved': columns.mark_unknown(groups
                                                         and groups.reserved),
@@ -198,7 +198,7 @@ def _yield_node_reports(seen: observe.HostRecords) -> Iterator[dict[str, Any]]:
             'dedicated_cpus_free_by_l3':
             node.room and node.room.list_free_by_cache(),
             'memory_free_mb': node.room and node.room.memory_free,
-            'vfs': shown.make_vf_report(node.pfs),
+            'vfs': shown.list_vfs_by_pf(node.pfs),
         }
 
 

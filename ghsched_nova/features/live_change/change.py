@@ -38,7 +38,7 @@ from ghsched_placement.providers import names
 
 #: A policy in wire format, see
 #: :mod:`ghsched_nova.features.live_change.messages`.
-Packed = Sequence[Mapping[str, Any]]
+PackedPolicy = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class PolicyChangeClient(Protocol):
     Each method may raise HostSilent, or Refused with the host's reason.
     """
 
-    def check_policy(self, guest: GuestRecord, policy: Packed
+    def check_policy(self, guest: GuestRecord, policy: PackedPolicy
                      ) -> dict[str, Any]:
         """Ask a compute host whether it can enforce a new bandwidth policy.
 
@@ -111,7 +111,8 @@ class PolicyChangeClient(Protocol):
         """
 
     def set_policy(
-        self, guest: GuestRecord, policy: Packed, call_id: str, lock_id: str
+        self, guest: GuestRecord, policy: PackedPolicy, call_id: str,
+        lock_id: str
     ) -> None:
         """Ask a compute host to enforce a guest's new bandwidth policy.
 
@@ -121,7 +122,8 @@ class PolicyChangeClient(Protocol):
             the old policy.
         """
 
-    def cancel_call(self, guest: GuestRecord, call_id: str) -> Packed | None:
+    def cancel_call(self, guest: GuestRecord, call_id: str
+                    ) -> PackedPolicy | None:
         """Cancel a pending call to a compute host; return the guest's policy.
 
         A call is pending until the host begins to carry it out.
@@ -182,13 +184,13 @@ class PolicyChangePlan:
     change: changes.PolicyChange
     amounts_before: changes.Amounts
     amounts_after: changes.Amounts
-    running: Packed | None
+    running: PackedPolicy | None
     effective: Sequence[Mapping[str, Any]]
     needed: bool
     guests: int = 1
 
     @property
-    def packed_policy(self) -> Packed:
+    def packed_policy(self) -> PackedPolicy:
         """New bandwidth policy of the guest in the wire format of RPC calls.
         """
         return messages.pack_policy(self.change.after, self.guest.host_nodes)

@@ -70,7 +70,7 @@ class Mover:
         self._guard = threading.Lock()
 
     def move_guest(self, domain: policy_change.LiveDomain,
-                   packed: move_messages.Packed,
+                   packed: move_messages.PackedMove,
                    claim: Claim, record: Record) -> None:
         """Move a running domain to other host NUMA nodes; undo after an error.
 
@@ -93,7 +93,7 @@ class Mover:
             self._remove_record(domain)
 
     def _move_claimed(self, domain: policy_change.LiveDomain,
-                      packed: move_messages.Packed,
+                      packed: move_messages.PackedMove,
                       commit: Callable[[], None], record: Record) -> None:
         """Move a domain to its claimed NUMA nodes and update Nova's record.
 

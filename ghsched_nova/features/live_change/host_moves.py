@@ -60,7 +60,7 @@ class HostMoves:
         self._memory = memory
 
     def check_move(self, domain: policy_change.LiveDomain,
-                   move: move_messages.Packed) -> None:
+                   move: move_messages.PackedMove) -> None:
         """Check that a guest can move between NUMA nodes of this host.
 
         Nothing is changed.
@@ -78,7 +78,7 @@ class HostMoves:
 
     def move_guest(self, context: Any, instance: Any,
                    domain: policy_change.LiveDomain,
-                   move: move_messages.Packed) -> None:
+                   move: move_messages.PackedMove) -> None:
         """Move a guest between NUMA nodes of this host.
 
         Placement is updated and a notification is sent.

@@ -34,7 +34,7 @@ MAX_NODES = 1024
 #: Limit of the MiB of a guest NUMA node, and of the KiB of a page.
 MAX_MEMORY = 2 ** 40
 
-Packed = Sequence[Mapping[str, Any]]
+PackedMove = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def pack_move(request: MoveRequest) -> list[dict[str, Any]]:
         request.move.before, request.move.after, strict=True)]
 
 
-def unpack_move(packed: Packed) -> MoveRequest:
+def unpack_move(packed: PackedMove) -> MoveRequest:
     """Decode a guest's move between host NUMA nodes from an RPC call.
 
     The CPU thread policy is not part of the message.

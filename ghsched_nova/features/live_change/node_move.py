@@ -73,14 +73,15 @@ class NodeMoveClient(Protocol):
     """
 
     def check_move(self, guest: change.GuestRecord,
-                   move: move_messages.Packed) -> None:
+                   move: move_messages.PackedMove) -> None:
         """Ask a compute host whether it can move a guest between NUMA nodes.
 
         :raises Refused: with the reason of the host.
         :raises HostSilent: if the host does not answer.
         """
 
-    def move_nodes(self, guest: change.GuestRecord, move: move_messages.Packed,
+    def move_nodes(self, guest: change.GuestRecord,
+                   move: move_messages.PackedMove,
                    call_id: str, lock_id: str) -> None:
         """Ask a compute host to move a guest between the host's NUMA nodes.
 

@@ -197,7 +197,7 @@ class PolicyEndpoint:
 
     @_return_refusals
     def check_move(self, context: Any, instance_uuid: str,
-                   move: move_messages.Packed) -> Answer:
+                   move: move_messages.PackedMove) -> Answer:
         """Check that a guest can move between NUMA nodes of this host.
 
         Nothing is changed. The call is refused if the guest cannot move.
@@ -210,7 +210,7 @@ class PolicyEndpoint:
 
     @_return_refusals
     def move_nodes(self, context: Any, instance_uuid: str,
-                   move: move_messages.Packed, token: str,
+                   move: move_messages.PackedMove, token: str,
                    lock: str) -> Answer:
         """Move a guest to other NUMA nodes of this host.
 

@@ -70,7 +70,7 @@ class HostClient:
                                   version=messages.VERSION))
 
     def check_policy(
-        self, guest: change.GuestRecord, policy: change.Packed
+        self, guest: change.GuestRecord, policy: change.PackedPolicy
     ) -> dict[str, Any]:
         """Ask a compute host whether it can apply a bandwidth policy.
 
@@ -89,8 +89,8 @@ class HostClient:
                           policy=policy, running=guest.running)
 
     def set_policy(
-        self, guest: change.GuestRecord, policy: change.Packed, call_id: str,
-        lock_id: str
+        self, guest: change.GuestRecord, policy: change.PackedPolicy,
+        call_id: str, lock_id: str
     ) -> None:
         """Ask a compute host to apply a bandwidth policy to a running guest.
 
@@ -106,7 +106,7 @@ class HostClient:
 
     def cancel_call(
         self, guest: change.GuestRecord, call_id: str
-    ) -> change.Packed | None:
+    ) -> change.PackedPolicy | None:
         """Cancel a policy change that a compute host has not begun.
 
         If the host is already changing the policy, it finishes the change
@@ -116,12 +116,12 @@ class HostClient:
         :returns: the bandwidth policy that the running guest has now, in the
             format of RPC messages; None if it has none.
         """
-        policy: change.Packed | None = self._call(
+        policy: change.PackedPolicy | None = self._call(
             guest, 'policy_of', void=call_id)['policy']
         return policy
 
     def check_move(self, guest: change.GuestRecord,
-                   move: move_messages.Packed) -> None:
+                   move: move_messages.PackedMove) -> None:
         """Ask a compute host whether a guest can move between its NUMA nodes.
 
         :raises Refused: with the host's reason.
@@ -129,7 +129,8 @@ class HostClient:
         """
         self._call(guest, 'check_move', QUESTION, move=move)
 
-    def move_nodes(self, guest: change.GuestRecord, move: move_messages.Packed,
+    def move_nodes(self, guest: change.GuestRecord,
+                   move: move_messages.PackedMove,
                    call_id: str, lock_id: str) -> None:
         """Ask a compute host to move a running guest between NUMA nodes.
 

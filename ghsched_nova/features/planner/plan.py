@@ -187,7 +187,7 @@ def _make_capacity_plan(arguments: argparse.Namespace,
     If the command line asks for container densities, they are predicted, too.
     A density is how many containers run well on a machine.
     """
-    given = planner_inputs.load_hosts(arguments.hosts or ())
+    given = planner_inputs.read_host_files(arguments.hosts or ())
     connection = (planner_inputs.connect_cloud(arguments.cloud)
                   if arguments.cloud else None)
     flavors = planner_inputs.load_flavors(arguments.flavors, connection)

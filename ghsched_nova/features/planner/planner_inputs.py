@@ -53,7 +53,7 @@ class DescribedHosts:
     names: tuple[str, ...]
 
 
-def load_hosts(texts: Iterable[str]) -> tuple[DescribedHosts, ...]:
+def read_host_files(texts: Iterable[str]) -> tuple[DescribedHosts, ...]:
     """Load the hosts that command-line arguments name.
 
     An argument is ``FILE``, or ``FILE*COUNT`` for several equal hosts. FILE is
@@ -122,7 +122,7 @@ def load_density_machine(
     if _COPIES.fullmatch(path):
         raise PlannerError(f'{path}: a density is predicted for one host; '
                            'omit the *COUNT at the end')
-    (one,) = load_hosts([path])
+    (one,) = read_host_files([path])
     same = next((other for other in plan_hosts
                  if other.file == one.file), None)
     if one.file.contention is None:

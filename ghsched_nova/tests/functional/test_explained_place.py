@@ -82,7 +82,7 @@ class ExplainedPlaceTest(test_planner.PlacementTestCase):
     def taken(self, need, host):
         """The host nodes and the locality, as the planner finds them."""
         offers, state = PlacementOffers(self.placement), FilledHost(host)
-        offers.load_hosts([state])
+        offers.set_hosts([state])
         for locality, sizes in need.yield_vf_request_variants(
                 lambda: offers.list_pfs_for_flavor(need)):
             for way in offers.list_placements(need, locality, sizes)[0]:

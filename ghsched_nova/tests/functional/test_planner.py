@@ -194,7 +194,7 @@ class ExactTest(PlacementTestCase):
         """Claim guest after guest, with all that Placement offers then."""
         offers = PlacementOffers(self.placement)
         while True:
-            offers.load_hosts([state])
+            offers.set_hosts([state])
             offered = (
                 (way, state.find_host_nodes(need, way))
                 for locality, sizes in need.yield_vf_request_variants(
@@ -250,7 +250,7 @@ class ExactTest(PlacementTestCase):
         state = FilledHost(host())
         offers = PlacementOffers(self.placement)
         fill.fill_each_host_with_flavor(offers, need, [state])
-        offers.load_hosts([state])
+        offers.set_hosts([state])
         self.assertEqual([[]], offers.list_placements(need, 'any', {}))
 
     def test_one_more_buys_what_a_larger_host_has(self):

@@ -49,7 +49,7 @@ def fill_each_host_with_flavor(
 
 def _fill_hosts(offers: Offers, need: FlavorNeed, states: Sequence[FilledHost]
                 ) -> None:
-    offers.load_hosts(states)
+    offers.set_hosts(states)
     while states:
         filled: dict[int, FilledHost] = {}
         for locality, sizes in need.yield_vf_request_variants(
@@ -63,7 +63,7 @@ def _fill_hosts(offers: Offers, need: FlavorNeed, states: Sequence[FilledHost]
                 break
         # Where nothing was placed, Placement would say the same again.
         states = list(filled.values())
-        offers.load_hosts(states)
+        offers.set_hosts(states)
 
 
 def _fill_host(state: FilledHost, need: FlavorNeed,
@@ -203,7 +203,7 @@ def _refresh_flavor_placements(offers: Offers, flavor: _Flavor,
         kinds.setdefault(
             (id(state.host), state.make_comparison_key()), []).append(number)
     members = list(kinds.values())
-    offers.load_hosts([states[numbers[0]] for numbers in members])
+    offers.set_hosts([states[numbers[0]] for numbers in members])
     for locality, sizes in flavor.need.yield_vf_request_variants(
             lambda: offers.list_pfs_for_flavor(flavor.need)):
         found = offers.list_placements(flavor.need, locality, sizes)

@@ -52,7 +52,7 @@ class Offers:
     def __init__(self) -> None:
         self._states: Sequence[FilledHost] = ()
 
-    def load_hosts(self, states: Sequence[FilledHost]) -> None:
+    def set_hosts(self, states: Sequence[FilledHost]) -> None:
         """Set the hosts whose ways are listed.
 
         :param states: used and free resources of each host.

@@ -77,18 +77,18 @@ def example(kinds=1):
 class InputTest(base.TestCase):
 
     def test_copies_of_a_host(self):
-        found = planner_inputs.load_hosts([f'{KUNPENG}*2', EPYC])
+        found = planner_inputs.read_host_files([f'{KUNPENG}*2', EPYC])
         self.assertEqual([('kunpeng920-1', 'kunpeng920-2'),
                           ('amd-epyc9755',)], [one.names for one in found])
 
     def test_a_name_can_not_be_there_twice(self):
         with self.assertRaisesRegex(PlannerError, r'equal hosts, use .*\*N'):
-            planner_inputs.load_hosts([KUNPENG, KUNPENG])
+            planner_inputs.read_host_files([KUNPENG, KUNPENG])
 
     def test_number_after_a_star_is_required(self):
         for end in ('*', '*0', '*100000'):
             with self.assertRaisesRegex(PlannerError, 'FILE.*from 1 to'):
-                planner_inputs.load_hosts([KUNPENG + end])
+                planner_inputs.read_host_files([KUNPENG + end])
 
     def test_machines_are_there_once_and_of_one_host(self):
         self.assertEqual(
@@ -99,7 +99,7 @@ class InputTest(base.TestCase):
             planner_inputs.load_density_machine(f'{KUNPENG}*2')
 
     def test_guests_of_a_machine_that_is_planned_for_are_counted(self):
-        hosts = planner_inputs.load_hosts([f'{KUNPENG}*2', EPYC])
+        hosts = planner_inputs.read_host_files([f'{KUNPENG}*2', EPYC])
         self.assertEqual(
             hosts[0].names,
             planner_inputs.load_density_machine(KUNPENG, hosts).counted)
@@ -109,10 +109,10 @@ class InputTest(base.TestCase):
 
     def test_a_bad_file_is_reported(self):
         with self.assertRaisesRegex(PlannerError, 'No such file'):
-            planner_inputs.load_hosts(['/nowhere.yaml*3'])
+            planner_inputs.read_host_files(['/nowhere.yaml*3'])
 
     def test_an_alias_is_one_resource_class(self):
-        hosts = planner_inputs.load_hosts([KUNPENG])
+        hosts = planner_inputs.read_host_files([KUNPENG])
         self.assertEqual(
             {'nic': 'CUSTOM_PCI_15B3_1018', 'gpu': 'CUSTOM_GPU'},
             planner_inputs.map_pci_aliases_to_classes(
@@ -123,7 +123,7 @@ class InputTest(base.TestCase):
             other.write(Path(EPYC).read_text().replace(
                 'CUSTOM_PCI_15B3_1018', 'CUSTOM_PCI_8086_1889'))
             other.flush()
-            hosts = planner_inputs.load_hosts([KUNPENG, other.name])
+            hosts = planner_inputs.read_host_files([KUNPENG, other.name])
         plain = Flavor('a', 1, 1)
         vfs = Flavor('b', 1, 1, extra_specs={'ghsched:vfs.0': 'nic:1'})
         self.assertEqual(
