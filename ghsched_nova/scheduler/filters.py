@@ -52,7 +52,11 @@ from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.fit.lack import GroupedReasons
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.fit.node_capacity import NodeCapacity
+from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor.topology import GuestNode
+from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 from ghsched_placement.query import candidates
 from ghsched_placement.query.candidates import NodeAssignment
@@ -257,54 +261,67 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
         room = _NodeCapacityCache(view, spec)
-        host = _describe_host(view)
-        needed = needed_nodes.find_needed_nodes(
-            view, spec,
-            functools.partial(needed_nodes.get_offered_amounts, spec),
-            host.nearest)
-        placed, refusal = node_assignment.assign_host_nodes(
-            view.allocation_candidates, required,
-            dataclasses.replace(host, needed=needed),
-            room.has_capacity,
-            _make_placement_cost_function(view, spec))
-        if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
-            return TAKEN    # the host state forgets PFs without a free VF
-        if refusal is not None:
-            return refusal
-        return self._keep_first_fitting_candidate(view, spec, required, placed)
+        host = _describe_host(view, spec)
+        search = _CandidateSearch(view, spec, required)
+        # Nova's fit is asked about the best way only, as long as it agrees.
+        for has_capacity, most in ((room.has_free_amounts, 1),
+                                   (room.has_capacity,
+                                    node_assignment.MOST_TRIED)):
+            placed, refusal = node_assignment.assign_host_nodes(
+                view.allocation_candidates, required, host, has_capacity,
+                _make_placement_cost_function(view, spec))
+            if refusal is candidates.UNKNOWN_DEVICES and view.claimed:
+                return TAKEN    # the host state forgets PFs without a free VF
+            if refusal is not None:
+                return refusal
+            if search.keep_first_fitting_candidate(placed, most):
+                return None
+        return search.refusal
 
-    def _keep_first_fitting_candidate(
-            self, view: HostStateView, spec: shared.RequestSpec,
-            required: NodeRequestGroups, placed: Iterable[NodeAssignment]
-    ) -> Lack | None:
+
+class _CandidateSearch:
+    """Search for the first of a host's allocation candidates that fits.
+
+    Of candidates with equal nodes and devices, only one is tried.
+
+    :param view: state of the host; its candidates are replaced.
+    :ivar refusal: reason why the first candidate that was tried does not fit.
+    """
+
+    def __init__(self, view: HostStateView, spec: shared.RequestSpec,
+                 required: NodeRequestGroups) -> None:
+        self._view, self._spec, self._required = view, spec, required
+        # A preference of Nova's affinity policy is content with any PF.
+        self._strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
+        self._node_of = (scheduler.map_pfs_to_nodes(view) if self._strict
+                         else {})
+        self._tried: set[Any] = set()
+        self.refusal: Lack | None = None
+
+    def keep_first_fitting_candidate(
+            self, placed: Iterable[NodeAssignment], most: int) -> bool:
         """Remove a host's allocation candidates except the first that fits.
 
-        Of candidates with equal nodes and devices, only one is tried.
-
-        :param view: state of the host; its candidates are replaced.
         :param placed: assignments to host NUMA nodes, each with its allocation
             candidates; the best first.
-        :returns: None if a candidate fits, otherwise the reason why none fits.
+        :param most: number of candidates that are tried.
+        :returns: whether a candidate fits.
         """
-        refusal: Lack | None = None
-        # A preference of Nova's affinity policy is content with any PF.
-        strict = pci_requests.has_strict_vf_affinity(spec.pci_requests)
-        node_of = scheduler.map_pfs_to_nodes(view) if strict else {}
-        tried: set[Any] = set()
         for way in placed:
-            key = (way.get_host_node_order(), way.others,
-                   frozenset(node_of[pf] for pf in way.pfs if strict))
-            if key in tried:
+            key = (way.get_host_node_order(), way.others, frozenset(
+                self._node_of[pf] for pf in way.pfs if self._strict))
+            if key in self._tried:
                 continue
-            tried.add(key)
-            kept = _check_candidate_fits(view, spec, way, required.near)
+            self._tried.add(key)
+            kept = _check_candidate_fits(self._view, self._spec, way,
+                                         self._required.near)
             if isinstance(kept, NodeAssignment):
-                view.allocation_candidates = [kept.candidate]
-                return None
-            refusal = refusal or kept
-            if len(tried) == node_assignment.MOST_TRIED:
+                self._view.allocation_candidates = [kept.candidate]
+                return True
+            self.refusal = self.refusal or kept
+            if len(self._tried) >= most:
                 break
-        return refusal
+        return False
 
 
 class _NodeCapacityCache:
@@ -318,31 +335,59 @@ class _NodeCapacityCache:
         self._view, self._spec = view, spec
         self._kinds = numa.map_to_first_equal_guest_node(spec.numa_topology)
         self._known: dict[tuple[int, int], bool] = {}
+        self._free: dict[tuple[int, int], bool] = {}
+
+    def has_free_amounts(self, guest_node: int, host_node: int) -> bool:
+        """Return whether a host NUMA node may have room for a guest NUMA node.
+
+        The amounts of CPUs and memory are compared. Nova's own fit, which
+        compares the threads of cores as well, takes much longer.
+        """
+        pair = self._kinds[guest_node], host_node
+        if pair not in self._free:
+            part, page_size = self._parts[pair[0]]
+            self._free[pair] = host_node in self._rooms and (
+                rooms.count_guest_nodes(self._rooms[host_node], part,
+                                        page_size) > 0)
+        return self._free[pair]
+
+    @functools.cached_property
+    def _rooms(self) -> Mapping[int, NodeCapacity]:
+        return {one.node: one for one in numa.list_node_capacities(
+            self._view.numa_topology, self._view)}
+
+    @functools.cached_property
+    def _parts(self) -> Sequence[tuple[GuestNode, PageSize]]:
+        return host_nodes.list_sized_guest_nodes(self._spec.numa_topology)
 
     def has_capacity(self, guest_node: int, host_node: int) -> bool:
         """Return whether a guest NUMA node fits on a host NUMA node.
 
-        Only CPUs and memory are compared.
+        Only CPUs and memory are compared, by Nova's own fit.
         """
         pair = self._kinds[guest_node], host_node
         if pair not in self._known:
-            self._known[pair] = scheduler.has_node_capacity(
-                self._view, self._spec, *pair)
+            self._known[pair] = self.has_free_amounts(*pair) and (
+                scheduler.has_node_capacity(self._view, self._spec, *pair))
         return self._known[pair]
 
 
-def _describe_host(view: HostStateView) -> candidates.HostProviders:
+def _describe_host(view: HostStateView, spec: shared.RequestSpec
+                   ) -> candidates.HostProviders:
+    nearest = {node: cell.id for cell in view.numa_topology.cells
+               for physnet in numa.get_physnets(cell)
+               if (node := names.parse_cpuless_node_physnet(physnet))
+               is not None}
     return candidates.HostProviders(
         node_of_numa={names.make_numa_provider_uuid(view.uuid,
                                                     cell.id): cell.id
                       for cell in view.numa_topology.cells},
         node_of_pf=scheduler.map_pfs_to_nodes(view),
         socket_of=scheduler.get_node_sockets(view.numa_topology),
-        nearest={node: cell.id for cell in view.numa_topology.cells
-                 for physnet in numa.get_physnets(cell)
-                 if (node := names.parse_cpuless_node_physnet(physnet))
-                 is not None},
-        busy=_compute_node_costs(view))
+        nearest=nearest, busy=_compute_node_costs(view),
+        needed=needed_nodes.find_needed_nodes(
+            view, spec, functools.partial(needed_nodes.get_offered_amounts,
+                                          spec), nearest))
 
 
 def _compute_node_costs(view: HostStateView

@@ -33,6 +33,7 @@ from ghsched_placement.fit.numa_nodes import DeviceNeed
 from ghsched_placement.fit.numa_nodes import HostNode
 from ghsched_placement.fit.numa_nodes import NodeAmount
 from ghsched_placement.flavor.topology import GuestNode
+from ghsched_placement.flavor.topology import PageSize
 
 #: Nova's PCI pools by a name that ghsched gives to each pool.
 Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -40,6 +41,11 @@ Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
 #: PCI NUMA affinity policies that allow devices on other nodes than the
 #: guest's.
 _ANYWHERE = ('preferred', 'socket')
+
+#: Page sizes of guest NUMA nodes that stand for several sizes.
+_PAGE_SIZES: Mapping[int, PageSize] = {
+    hardware.MEMPAGES_SMALL: 'small', hardware.MEMPAGES_LARGE: 'large',
+    hardware.MEMPAGES_ANY: 'any'}
 
 
 # -- the guest ---------------------------------------------------------------
@@ -60,6 +66,19 @@ def list_guest_node_requirements(topology: Any,
         nodes.append(GuestNode(pinned=(len(cell.pcpuset) + extra) * each,
                                shared=len(cell.cpuset), memory=cell.memory))
     return nodes
+
+
+def list_sized_guest_nodes(
+        topology: Any, threads: int = 1) -> list[tuple[GuestNode, PageSize]]:
+    """Return the CPUs and memory of each guest NUMA node, with its page size.
+
+    :param threads: as in :func:`list_guest_node_requirements`. With 1, a host
+        may lack whole cores.
+    """
+    return [(part, _PAGE_SIZES.get(cell.pagesize, cell.pagesize))
+            for cell, part in zip(
+                topology.cells, list_guest_node_requirements(
+                    topology, threads), strict=True)]
 
 
 def list_device_needs(state: Any, spec: shared.RequestSpec,

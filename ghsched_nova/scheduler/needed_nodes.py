@@ -25,8 +25,6 @@ from types import MappingProxyType
 from typing import Any
 from typing import TypeAlias
 
-from nova.virt import hardware
-
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
@@ -38,16 +36,12 @@ from ghsched_placement.fit import counting
 from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
-from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 
 #: Returns the free amounts of a provider, by resource class.
 FreeAmounts: TypeAlias = Callable[[str], Mapping[str, int]]
 
 _NONE: Mapping[int, int] = MappingProxyType({})
-_PAGE_SIZES: Mapping[int, PageSize] = {
-    hardware.MEMPAGES_SMALL: 'small', hardware.MEMPAGES_LARGE: 'large',
-    hardware.MEMPAGES_ANY: 'any'}
 
 
 def get_offered_amounts(spec: shared.RequestSpec,
@@ -99,15 +93,14 @@ def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
     amounts = policy.get_resources_by_node(
         shared.config().ghsched.bandwidth_accounting).get(
             0, {}) if policy else {}
-    part = host_nodes.list_guest_node_requirements(
+    part, page_size = host_nodes.list_sized_guest_nodes(
         guest, host_nodes.count_threads_per_core(view))[0]
-    size = guest.cells[0].pagesize
     counts = {}
     for room in numa.list_node_capacities(view.numa_topology, view):
         free = get_free_amounts(names.make_numa_provider_uuid(
             view.uuid, room.node)) if amounts else {}
         counts[room.node] = max(0, min((
-            rooms.count_guest_nodes(room, part, _PAGE_SIZES.get(size, size)),
+            rooms.count_guest_nodes(room, part, page_size),
             *(free[name] // amount for name, amount in amounts.items()
               if name in free and amount),
             *_count_by_devices(view, spec, policy, {room.node} | {

@@ -199,6 +199,7 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.counters._CounterAssigner': _CALL,
     'ghsched_nova.resctrl.guest_processes.GuestProcesses': _CALL,
     'ghsched_nova.scheduler.best_nodes.BestNodesView': _REQUEST,
+    'ghsched_nova.scheduler.filters._CandidateSearch': _REQUEST,
     'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.features.index.host_capacity.'

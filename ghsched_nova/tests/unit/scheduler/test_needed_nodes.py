@@ -226,6 +226,42 @@ class BootTest(base.TestCase):
             self.assertEqual(counts, needed_nodes._count_by_devices(
                 state, spec, request_filter.parse_policy(spec), {0, 9}))
 
+    def test_nova_is_asked_once_about_a_host_where_our_fit_finds_room(self):
+        for guest_nodes in (1, 2, 3):
+            cloud = Cloud([4] * 4, [90] * 4, False, guest_nodes, 15)
+            with mock.patch.object(
+                    hardware, 'numa_fit_instance_to_host',
+                    side_effect=hardware.numa_fit_instance_to_host) as asked:
+                self.assertTrue(list(
+                    filters.GhschedNUMATopologyFilter().filter_all(
+                        [cloud.make_state()], cloud.make_request())))
+            self.assertEqual(1, asked.call_count)
+
+    def test_nova_is_not_asked_about_a_host_where_no_node_has_room(self):
+        cloud = Cloud([0] * 4, [90] * 4, False, 2, 15)
+        with mock.patch.object(hardware, 'numa_fit_instance_to_host') as asked:
+            self.assertFalse(cloud.boot())
+        self.assertEqual(0, asked.call_count)
+
+    def test_a_node_that_nova_refuses_leaves_all_ways_without_it(self):
+        """Half of the 1,680 ways with four of eight host nodes have it."""
+        cloud = Cloud([4] * 8, [90] * 8, False, 4, 15)
+        fit, tried = scheduler.fit_guest_topology, []
+
+        def refuse_node_0(view, spec, limits, *args):
+            tried.append(numa.parse_chosen_host_nodes(limits))
+            return 0 not in tried[-1] and fit(view, spec, limits,
+                                              *args) or None
+        with mock.patch.object(scheduler, 'fit_guest_topology',
+                               refuse_node_0), mock.patch.object(
+                scheduler, 'has_node_capacity',
+                lambda _view, _spec, _guest_node, node: node != 0):
+            passed, = filters.GhschedNUMATopologyFilter().filter_all(
+                [cloud.make_state()], cloud.make_request())
+        self.assertEqual([(0, 1, 2, 3), (1, 2, 3, 4)], tried)
+        self.assertEqual((1, 2, 3, 4), numa.parse_chosen_host_nodes(
+            passed.limits['numa_topology']))
+
     def test_three_equal_nodes_take_nine_guests_of_two(self):
         cloud = Cloud([64] * 3, [90] * 3, False, 2, 15)
         self.assertEqual(9, cloud.count_boots())
