@@ -175,6 +175,11 @@ def is_rebuild(spec: RequestSpec) -> bool:
     return bool(scheduler_utils.request_is_rebuild(spec))
 
 
+def is_for_one_server(spec: RequestSpec) -> bool:
+    """Return whether no other server is placed by the same request."""
+    return 'num_instances' in spec and spec.num_instances == 1
+
+
 def is_host_forced(spec: RequestSpec) -> bool:
     """Return whether a scheduling request forces a host.
 

@@ -155,15 +155,16 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         """
         kept = _copy_request_with_topology(spec)
         is_steered = required.suffixes or required.near
+        refused = GroupedReasons()
         if not (is_steered or numa.chooses_cpus(spec)):
             for host_state in super().filter_all(
-                    _yield_open_hosts(hosts, spec), spec):
+                    _yield_open_hosts(hosts, spec, refused), spec):
                 yield best_nodes.limit_to_best_nodes(functools.reduce(
                     lambda state, limit: limit(state, kept),
                     declared_filter.HOST_LIMITS, host_state), kept,
                     _compute_node_costs)
+            _log_refusals_once(spec, refused, verb)
             return
-        refused = GroupedReasons()
         for host_state in hosts:
             if isinstance(host_state, HostStateView) and (
                     not host_state.consumed
@@ -422,21 +423,26 @@ def _copy_request_with_topology(spec: shared.RequestSpec
     return copy
 
 
-def _yield_open_hosts(hosts: Iterable[Any], spec: shared.RequestSpec
-                      ) -> Iterator[Any]:
+def _yield_open_hosts(hosts: Iterable[Any], spec: shared.RequestSpec,
+                      refused: GroupedReasons) -> Iterator[Any]:
     """Yield the states of hosts that may have room for the next instance.
 
     Nova's filter writes the NUMA limits of an instance into the host state. If
     an earlier instance of the same multi-create request has limits there, a
     copy of the host state is yielded. Hosts whose resources earlier instances
     have taken are left out.
+
+    :param refused: the reason of each host that is left out is added here.
     """
+    may_be_taken = (request_filter.has_ghsched_extra_specs(spec)
+                    and not scheduler.is_for_one_server(spec))
     for host in hosts:
         state = HostStateView(host) if isinstance(host,
                                                   HostStateView) else host
-        if not request_filter.has_ghsched_extra_specs(spec) or any(
-                _yield_free_candidates(state, spec)):
+        if not may_be_taken or any(_yield_free_candidates(state, spec)):
             yield state
+        else:
+            refused.add_reason(host.host, TAKEN)
 
 
 def _check_candidate_fits(view: HostStateView, spec: shared.RequestSpec,

@@ -13,6 +13,7 @@
 """States of hosts, between two instances of a request."""
 
 import types
+from unittest import mock
 
 from nova import objects
 from nova.objects import request_spec
@@ -145,6 +146,38 @@ class LastGroupTest(base.TestCase):
             # No filter of ours chooses its nodes.
             self.assertEqual(groups, self.count_servers(
                 groups, keys.MEM_BW_MAX.extra_spec))
+
+    def filter_without_groups(self, servers):
+        """Return the hosts that pass the filter, of one that has no groups.
+
+        :param servers: servers of the request.
+        """
+        state, spec = make_host(), states.spec(cpus=1, memory=16)
+        state.limits = {}
+        state.cpu_allocation_ratio = state.ram_allocation_ratio = 1.0
+        spec.flavor.extra_specs = {'hw:numa_nodes': '1',
+                                   keys.MEM_BW_MAX.extra_spec: '5'}
+        spec.image = objects.ImageMeta(properties=objects.ImageMetaProps())
+        spec.instance_uuid, spec.scheduler_hints = uuids.server, {}
+        spec.num_instances = servers
+        state.allocation_candidates = [{'mappings': {}, 'allocations': {
+            uuids.host_a: {'resources': {names.RESCTRL_GROUP: 1}}}}]
+        request_filter.set_provider_summaries(spec, {uuids.host_a: {
+            'resources': {names.RESCTRL_GROUP: {'capacity': 1, 'used': 1}}}})
+        with mock.patch.object(filters, '_log_refusals_once') as logged:
+            passed = list(filters.GhschedNUMATopologyFilter().filter_all(
+                [state], spec))
+        _spec, refused, _verb = logged.call_args[0]
+        return len(passed), refused.list_reasons_by_frequency()
+
+    def test_a_host_that_another_server_of_the_request_filled_has_a_reason(
+            self):
+        self.assertEqual((0, [filters.TAKEN]), self.filter_without_groups(2))
+
+    def test_the_only_server_of_a_request_has_all_of_placements_hosts(self):
+        with mock.patch.object(filters, '_yield_free_candidates') as looked:
+            self.assertEqual((1, []), self.filter_without_groups(1))
+        self.assertEqual(0, looked.call_count)
 
 
 class HostStateClassTest(base.TestCase):
