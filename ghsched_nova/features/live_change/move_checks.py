@@ -110,8 +110,9 @@ def _find_record_differences(root: etree._Element,
     wanted = move_xml.map_vcpu_cpus(request.move.before, request.shared_cpus)
     pins = {int(pin.get('vcpu', '-1')): frozenset(cpulist.parse_cpu_list(
         pin.get('cpuset', ''))) for pin in root.findall('cputune/vcpupin')}
+    # Shared vCPUs may be bound to some of the CPUs (ghsched:cpu_cache).
     wrong = sorted(vcpu for vcpu, cpus in wanted.items()
-                   if pins.get(vcpu) != cpus)
+                   if not pins.get(vcpu) or not pins[vcpu] <= cpus)
     if wrong:
         yield ('the CPUs of its vCPUs '
                f'{cpulist.render_cpu_list(wrong)} are not those that Nova has '

@@ -94,6 +94,12 @@ class RefusalsTest(base.TestCase):
         found, = self.refusals('<memnode', '<other')
         self.assertIn('host NUMA nodes -,', found)
 
+    def test_shared_vcpus_that_are_bound_to_some_cpus_can_be_moved(self):
+        self.assertEqual([], self.refusals('cpuset="1-2"', 'cpuset="2"'))
+        for cpus in ('', '2-3'):
+            found, = self.refusals('cpuset="1-2"', f'cpuset="{cpus}"')
+            self.assertIn('vCPUs 1 ', found)
+
     def test_memory_that_was_moved_is_where_its_control_group_says(self):
         self.allowed = frozenset({0})
         self.assertEqual([], self.refusals('nodeset="0"', 'nodeset="1"'))
