@@ -104,6 +104,8 @@ class ComputeServices:
     :param dedicated_cpus: CPUs of ``[compute]cpu_dedicated_set``.
     :param list_shared_cpus: function that returns the shared CPUs by host NUMA
         node.
+    :param get_cpu_ratio: function that returns the maximum number of vCPUs per
+        shared CPU, as last reported to Placement.
     :param engine: engine that enforces policies on this host.
     :param changing: lock that is held while the policy of a guest changes.
     :param list_running: function that returns all running domains.
@@ -123,6 +125,7 @@ class ComputeServices:
     host_name: str
     dedicated_cpus: frozenset[int]
     list_shared_cpus: Callable[[], Mapping[int, frozenset[int]]]
+    get_cpu_ratio: Callable[[], float]
     engine: engine.HostEngine
     changing: contextlib.AbstractContextManager[Any]
     list_running: Callable[[], list[desired.Running]]

@@ -102,17 +102,17 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._parts = compute_hooks.ComputeParts(
             declared_compute.FEATURES, compute_hooks.ComputeServices(
                 section=section, state_path=state_path,
-                host_name=shared.config().host,
+                host_name=shared.config().host, libvirt_host=self._host,
                 dedicated_cpus=frozenset(compute.get_dedicated_cpus()),
                 list_shared_cpus=lambda: self._report.shared_cpus,
+                get_cpu_ratio=lambda: self._report.cpu_ratio,
                 engine=self._ghsched, changing=changing,
                 list_running=self._guests.list_running,
                 find_running=self._guests.find_running,
                 refresh_guest=lambda uuid: self._parts.refresh_guest(
                     lambda: self._guests.find_running(uuid)),
-                notify=messaging.send_notification,
                 report_shared_groups=self._report.report_sharing_change,
-                virtapi=virtapi, libvirt_host=self._host))
+                notify=messaging.send_notification, virtapi=virtapi))
         self._enforcer = enforcement.PolicyEnforcer(
             self._ghsched, self._parts, self._guests, changing)
         self._devices = attach.DeviceAttacher(self._ghsched, self._host)

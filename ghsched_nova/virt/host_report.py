@@ -14,6 +14,7 @@
 
 from collections.abc import Iterable
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -56,6 +57,8 @@ class HostReport:
         self.pci_devices: list[dict[str, Any]] = []
         #: Shared CPUs as reported to Nova, by NUMA node.
         self.shared_cpus: dict[int, frozenset[int]] = {}
+        #: Maximum number of vCPUs per shared CPU.
+        self.cpu_ratio = math.inf
         self._numa_nodes: tuple[int, ...] = ()
         self._nearest: dict[int, int] = {}
         self._offered: tuple[tree.WantedProvider, ...] = ()
@@ -144,6 +147,8 @@ class HostReport:
         :param groups_before: number of control groups in the last report.
         """
         client = get_placement()
+        self.cpu_ratio = provider_tree.data(nodename).inventory.get(
+            'VCPU', {}).get('allocation_ratio', math.inf)
         self._offered = providers.update_inventories(
             provider_tree, nodename, found,
             conf.make_tree_config(self._host.section), groups_before,

@@ -398,9 +398,9 @@ CPU_CACHE = Key(
     choices=(NONE, 'prefer', 'require'),
     summary='Whether the vCPUs of a guest NUMA node get CPUs that share as '
             'few L3 caches as possible.',
-    details='With prefer the CPUs of one L3 are taken where they suffice, '
-            'else of two, and so on. With require a host is refused where '
-            'that is more than on an empty host. For dedicated CPUs only.')
+    details='With prefer those of one L3 where they suffice, else of two, and '
+            'so on; with require never of more L3 than on an empty host. '
+            'vCPUs that share their CPUs need a guest NUMA topology.')
 
 #: Value of :data:`NUMA`.
 AUTO = 'auto'

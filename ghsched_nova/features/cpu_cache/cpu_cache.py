@@ -12,23 +12,57 @@
 
 """L3 caches of a host, as a part of nova-compute."""
 
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
+import logging
 from pathlib import Path
+import threading
+from typing import Any
 
+from ghsched_nova.features.cpu_cache import shared_pins
 from ghsched_nova.host import compute_hooks
+from ghsched_nova.host import desired
 from ghsched_nova.resctrl import sysfs
 from ghsched_placement.features.cpu_cache import cache_part
 from ghsched_placement.providers.host_description import HostDescription
 
+LOG = logging.getLogger(__name__)
+
+#: VIR_DOMAIN_AFFECT_LIVE.
+_LIVE = 1
+#: VIR_DOMAIN_JOB_NONE.
+_NO_JOB = 0
+_REPAIR = 'cache_pins'
+
 
 class CpuCaches(compute_hooks.ComputePart):
-    """Reporter of the L3 caches of the host's CPUs.
+    """Reporter of the host's L3 caches, and binder of shared vCPUs to them.
 
     :param root: mount point of sysfs.
+    :param list_caches: function that returns the shared CPUs of each host NUMA
+        node by L3 cache; empty for a node with one cache.
+    :param get_cpu_ratio: function that returns the maximum number of vCPUs per
+        shared CPU.
+    :param list_running: function that returns all running domains.
+    :param connect: function that returns a connection of libvirt.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, list_caches: Callable[
+            [], Mapping[int, Sequence[frozenset[int]]]] = dict,
+            get_cpu_ratio: Callable[[], float] = float,
+            list_running: Callable[[], Sequence[desired.Running]] = tuple,
+            connect: Callable[[], Any] = dict) -> None:
         self._root = root
+        self._list_caches = list_caches
+        self._get_cpu_ratio = get_cpu_ratio
+        self._list_running = list_running
+        self._connect = connect
+        self._pinning = threading.Lock()
 
     def describe_host(self, found: HostDescription) -> HostDescription:
         """Return the description of the host with the capability of caches.
@@ -43,7 +77,99 @@ class CpuCaches(compute_hooks.ComputePart):
         return dataclasses.replace(found, capabilities=found.capabilities
                                    | {cache_part.CAPABILITY})
 
+    def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
+        """Return a domain XML that says which guests are bound to caches."""
+        part = guest.policy.get_part(cache_part.CachePart)
+        return (shared_pins.render_wish(xml, part.wish) if part.is_shared
+                else xml)
+
+    def reconcile_guest(self, running: desired.Running,
+                        has_arrived: bool = False) -> None:
+        """Bind the shared vCPUs of a guest to the CPUs of few L3 caches."""
+        if not shared_pins.read_wish(running.root):
+            return
+        with self._pinning:
+            for guest, pins in self._iterate_pins({running.domain.uuid}):
+                _pin_vcpus(self._find_domain(guest), pins)
+
+    def reconcile_guests(self, running: Sequence[desired.Running]
+                         ) -> Iterable[str]:
+        """Bind the shared vCPUs of all guests to the CPUs of few L3 caches.
+
+        A guest is bound again if few caches have room for its vCPUs now, or if
+        other caches have less load.
+
+        :returns: one word for each guest that was bound again.
+        """
+        bound = {one.domain.uuid for one in running
+                 if one.is_readable and shared_pins.read_wish(one.root)}
+        if not bound:
+            return []
+        with self._pinning:
+            return [_REPAIR for guest, pins in self._iterate_pins(bound)
+                    if self._try_pinning(guest, pins)]
+
+    def _try_pinning(self, guest: desired.Running,
+                     pins: Mapping[int, frozenset[int]]) -> bool:
+        """Return whether vCPUs of a running guest were pinned.
+
+        A guest that libvirt migrates or saves is not pinned, because the call
+        would wait. An error is logged, so that other guests are pinned.
+
+        :param pins: host CPUs by vCPU.
+        """
+        try:
+            domain = self._find_domain(guest)
+            if domain.jobInfo()[0] != _NO_JOB:
+                return False
+            _pin_vcpus(domain, pins)
+        except Exception as error:
+            LOG.warning('ghsched: cannot bind the vCPUs of guest %(name)s to '
+                        'CPUs of few L3 caches; retrying in the next periodic '
+                        'task: %(error)r',
+                        {'name': guest.domain.name, 'error': error})
+            return False
+        return True
+
+    def _iterate_pins(self, uuids: Collection[str]) -> Iterator[
+            tuple[desired.Running, Mapping[int, frozenset[int]]]]:
+        """Yield running guests whose vCPUs are to be bound to other CPUs.
+
+        Each comes with the CPUs of its vCPUs. The caller holds the lock until
+        the vCPUs are pinned, so that two guests which start do not choose the
+        same caches.
+
+        :param uuids: UUIDs of guests that may be bound to other CPUs.
+        """
+        guests = [one for one in self._list_running() if one.is_readable]
+        load = shared_pins.count_vcpus_by_cpu(one.root for one in guests)
+        caches, ratio = self._list_caches(), self._get_cpu_ratio()
+        for one in guests:
+            if one.domain.uuid in uuids and (
+                    pins := shared_pins.plan_pins(one.root, load, caches,
+                                                  ratio)):
+                yield one, pins
+
+    def _find_domain(self, guest: desired.Running) -> Any:
+        return self._connect().lookupByUUIDString(guest.domain.uuid)
+
+
+def _pin_vcpus(domain: Any, pins: Mapping[int, frozenset[int]]) -> None:
+    """Pin vCPUs of a running domain; its persistent XML is not changed.
+
+    :param domain: domain of libvirt.
+    :param pins: host CPUs by vCPU.
+    """
+    for vcpu, cpus in pins.items():
+        domain.pinVcpuFlags(vcpu, tuple(
+            cpu in cpus for cpu in range(max(cpus) + 1)), _LIVE)
+
 
 def make_compute_part(services: compute_hooks.ComputeServices) -> CpuCaches:
     """Return the part of L3 caches in nova-compute."""
-    return CpuCaches(Path(services.section.sysfs_path))
+    def list_caches() -> dict[int, Sequence[frozenset[int]]]:
+        return {node: services.engine.list_caches(cpus)
+                for node, cpus in services.list_shared_cpus().items()}
+    return CpuCaches(Path(services.section.sysfs_path), list_caches,
+                     services.get_cpu_ratio, services.list_running,
+                     lambda: services.libvirt_host.get_connection())

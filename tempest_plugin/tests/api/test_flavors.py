@@ -37,7 +37,8 @@ CONTRADICTIONS = (
     ({'emulator_priority': 3}, 'emulator_priority'),
     ({'irq_bypass': 'required'}, 'irq_bypass'),
     ({'pv_hints': 'dedicated'}, 'pv_hints'),
-    ({'cpu_cache': 'require'}, 'cpu_cache'),
+    ({'cpu_cache': 'require', 'vcpu_scheduler': 'fifo',
+      'vcpu_runtime_us': 4000, 'vcpu_period_us': 10000}, 'cpu_cache'),
     ({'vfs': 'nic'}, 'vfs'),
     ({'guest_channel': 'both'}, 'guest_channel'),
 )

@@ -23,10 +23,12 @@ from ghsched_placement.tests import base
 @ddt.ddt
 class CachePartTest(base.TestCase):
 
-    def part(self, value, cpu_policy='dedicated'):
+    def part(self, value, cpu_policy='dedicated', nodes=0, **specs):
         return policy.parse_policy(
-            {'ghsched:cpu_cache': value, 'hw:cpu_policy': cpu_policy},
-            0).get_part(cache_part.CachePart)
+            {'ghsched:cpu_cache': value, 'hw:cpu_policy': cpu_policy,
+             **({'hw:numa_nodes': str(nodes)} if nodes else {}),
+             **{f'ghsched:{name}': one for name, one in specs.items()}},
+            nodes, 2).get_part(cache_part.CachePart)
 
     def test_only_require_needs_a_host_that_reports_its_caches(self):
         for value, capabilities in (('none', set()), ('prefer', set()),
@@ -35,12 +37,26 @@ class CachePartTest(base.TestCase):
                              self.part(value).get_needed_capabilities())
 
     @ddt.data('shared', '')
-    def test_vcpus_without_cpus_of_their_own_are_refused(self, cpu_policy):
+    def test_shared_vcpus_without_host_nodes_are_refused(self, cpu_policy):
         for value in ('prefer', 'require'):
             self.assertRaisesRegex(
-                PolicyError, '^ghsched:cpu_cache: .*set hw:cpu_policy',
-                self.part, value, cpu_policy)
+                PolicyError, '^ghsched:cpu_cache: .*hw:cpu_policy.*'
+                             'hw:numa_nodes', self.part, value, cpu_policy)
+            self.assertEqual(cache_part.CachePart(value, is_shared=True),
+                             self.part(value, cpu_policy, 1))
         self.assertEqual('', self.part('none', cpu_policy).wish)
 
+    @base.needs_features('real_time')
+    def test_shared_vcpus_with_reserved_time_are_refused(self):
+        times = {'vcpu_runtime_us': '20000', 'vcpu_period_us': '100000'}
+        for scheduler in ('fifo', 'rr', 'deadline'):
+            self.assertRaisesRegex(
+                PolicyError, '^ghsched:cpu_cache: .*ghsched:vcpu_scheduler',
+                self.part, 'prefer', 'shared', 1, vcpu_scheduler=scheduler,
+                **times)
+        self.assertTrue(self.part('prefer', 'shared', 1,
+                                  vcpu_scheduler='batch').is_shared)
+
     def test_mixed_guests_have_dedicated_cpus_too(self):
-        self.assertEqual('prefer', self.part('prefer', 'mixed').wish)
+        self.assertEqual(cache_part.CachePart('prefer'),
+                         self.part('prefer', 'mixed'))
