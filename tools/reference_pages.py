@@ -40,12 +40,8 @@ from ghsched_placement.flavor import keys  # noqa: E402
 import nova_replaced  # noqa: E402
 
 PAGES = tuple(
-    TOP / 'doc' / 'source' / 'reference' / f'{name}.rst'
-    for name in ('configuration', 'extra-specs', 'metrics', 'nova-changes',
-                 'commands/ghsched', 'commands/ghsched-bench',
-                 'commands/ghsched-exporter', 'commands/ghsched-host',
-                 'commands/ghsched-status', 'commands/ghsched-top',
-                 'commands/openstack-ghsched'))
+    page for page in sorted((TOP / 'doc/source/reference').rglob('*.rst'))
+    if '.. made of ' in page.read_text())
 
 _PART = re.compile(r'(?<=^\.\. made of )(.+?)\n\n.*?^(?=\.\. end$)',
                    re.MULTILINE | re.DOTALL)
