@@ -29,6 +29,7 @@ def run_plan(*arguments):
     return status, out.getvalue(), err.getvalue()
 
 
+@base.needs_features('planner')
 class PlanTest(base.TestCase):
 
     def test_cpus_of_one_cache_limit_the_guests_of_a_host(self):
