@@ -19,8 +19,8 @@ the lists of features (features/declared*.py), in setup.cfg and in the
 reference, and the tests that use them: functions and entries of tables where a
 test is in no folder of theirs. Of the rest every module must be importable,
 the sample configuration, the reference and the manual must be made, and the
-unit tests must pass. What fails is printed, and the tests that went although
-they are in no folder of a feature.
+unit tests must pass but for those of the manual's prose. What fails is
+printed, and the tests that went although they are in no folder of a feature.
 
 With --in-place it deletes the features from the tree itself, runs nothing, and
 says what is left to do by hand.
@@ -102,6 +102,10 @@ MAKE_MANUAL = ('-m', 'sphinx', '-W', '--keep-going', '-q', '-b', 'dummy',
 GUARDS = tuple(f'ghsched_nova/tests/unit/{name}.py' for name in (
     'base/test_privsep', 'test_imports', 'test_shared_objects',
     'test_time_limits'))
+
+#: Compares commands, options and log lines of the manual's prose with the
+#: code. The prose of a deleted feature is deleted by hand.
+PROSE = 'ghsched_nova.tests.unit.test_manual'
 
 #: Seconds within which one program must end.
 TIMEOUT_S = 3600
@@ -451,17 +455,18 @@ class Copy:
         setup.write_text(''.join(
             line for line in setup.read_text().splitlines(keepends=True)
             if find_owner(line.replace('/', '.')) not in self.features))
+        names = '|'.join(self.features)
         design = self.top / 'doc/source/contributor/design.rst'
         design.write_text(re.sub(
-            rf'^    ``({"|".join(self.features)})``  .*\n', '',
-            design.read_text(), flags=re.M))
+            rf'^(?:    ``({names})``  |#\. ``\w+\.features\.({names})\.).*\n'
+            r'(?:   \S.*\n)*', '', design.read_text(), flags=re.M))
         for page in (self.top / 'doc/source/reference').rglob('*.rst'):
             page.write_text(_PART.sub(
                 lambda part: '' if self._is_gone(part[1]) else part[0],
                 page.read_text()))
         for rules in (self.top / 'etc/ghsched/prometheus').glob('*.yaml'):
             rules.write_text(re.sub(
-                rf'^( +)# feature: (?:{"|".join(self.features)})\n'
+                rf'^( +)# feature: (?:{names})\n'
                 r'\1- .*\n(?:(?:\1 .*)?\n)*', '', rules.read_text(),
                 flags=re.M))
         self._prune_others()
@@ -502,6 +507,12 @@ class Copy:
                 if not texts[name]:
                     gone.names.add(name)
             words = {name.rpartition('.')[2] for name in gone.names - before}
+        names = '|'.join(name.rpartition('.')[2] for name, text
+                         in texts.items() if not text)
+        patterns = self.top / 'tools/releases/functional'
+        patterns.write_text(re.sub(
+            rf'^\\\.(?:{names})\\\..*\n', '', patterns.read_text(),
+            flags=re.M))
         for name, path in list_modules(self.top).items():
             if not texts.get(name, name):
                 path.unlink()
@@ -527,7 +538,8 @@ class Copy:
                       if '.tests.' in name and path.stem.startswith('test_')
                       and not re.search(r'\.(functional|lab)\.', name)}
         done = self._run('-c', TEST, given='\n'.join(
-            ('run ' if tests == 'all' or tests == 'some' and name in chosen
+            ('run ' if name != PROSE and (
+                tests == 'all' or tests == 'some' and name in chosen)
              else 'load ') + name for name in unit_tests))
         yield from done.stdout.splitlines()
         if done.returncode:

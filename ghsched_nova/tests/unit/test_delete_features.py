@@ -45,6 +45,9 @@ TREE = {
     'doc/source/contributor/design.rst': '''\
 -    ``fog``  makes hosts hard to see
      ``rain``  makes hosts wet
+-#. ``ghsched_nova.features.fog.fog_part.see``: what is
+-   near.
+ #. ``ghsched_nova.features.rain.rain_part.see``: drops.
 ''',
     'doc/source/reference/commands.rst': '''\
 -.. made of command ghsched_nova.features.fog.command:make_parser fog
@@ -55,6 +58,10 @@ TREE = {
  .. made of command ghsched_nova.features.rain.command:make_parser rain
 
  .. end
+''',
+    'tools/releases/functional': '''\
+-\\.test_fog\\.
+ \\.test_weather\\.
 ''',
     'etc/ghsched/prometheus/ghsched.rules.yaml': '''\
 -  # feature: fog
