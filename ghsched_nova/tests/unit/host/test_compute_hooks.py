@@ -153,7 +153,8 @@ class DeclaredTest(base.TestCase):
     def test_hooks_are_few(self):
         self.assertLessEqual(len(list_hooks()), MOST_HOOKS)
 
-    @base.needs_features('index', 'load', 'pv_hints', 'real_time')
+    @base.needs_features('blame', 'index', 'live_change', 'load', 'pv_hints',
+                         'real_time')
     def test_each_hook_has_two_users(self):
         users = dict.fromkeys(list_hooks(), 0)
         for one in declared_compute.FEATURES:
