@@ -53,19 +53,10 @@ import tempfile
 from house import PACKAGES
 from house import TOP
 
-#: Imports the modules that are named in its standard input. A distribution
-#: that is not installed, such as Watcher, is no failure.
+#: Imports the modules that are named in its standard input, and runs the tests
+#: of those that are marked. A distribution that is not installed, such as
+#: Watcher, is no failure.
 IMPORT = '''
-import importlib, sys
-for name in sys.stdin.read().split():
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        if 'ghsched' in getattr(error, 'name', 'ghsched'):
-            print(f'{name}: {error!r}')
-'''
-#: Imports test modules as well, and runs those that are marked.
-TEST = '''
 import importlib, sys, unittest
 suite = unittest.TestSuite()
 for line in sys.stdin.read().splitlines():
@@ -75,7 +66,8 @@ for line in sys.stdin.read().splitlines():
     except unittest.SkipTest:
         continue
     except Exception as error:
-        print(f'{name}: {error!r}')
+        if type(error) is not ModuleNotFoundError or 'ghsched' in error.name:
+            print(f'{name}: {error!r}')
         continue
     if mark == 'run':
         suite.addTests(unittest.defaultTestLoader.loadTestsFromModule(module))
@@ -528,16 +520,16 @@ class Copy:
         """
         modules = list_modules(self.top)
         yield from self._run('-c', IMPORT, given='\n'.join(
-            name for name in modules
+            f'load {name}' for name in modules
             if not re.search(r'\.(lab|tests)\.', name))).stdout.splitlines()
         for program in (MAKE_CONFIGURATION, MAKE_REFERENCE, MAKE_MANUAL):
             done = self._run(*program)
             if done.returncode:
                 yield f'{" ".join(program)}: {done.stderr.strip()}'
-        unit_tests = {name: path for name, path in modules.items()
-                      if '.tests.' in name and path.stem.startswith('test_')
-                      and not re.search(r'\.(functional|lab)\.', name)}
-        done = self._run('-c', TEST, given='\n'.join(
+        unit_tests = [name for name in modules if is_test(name)
+                      and is_test_file(name)
+                      and not re.search(r'\.(functional|lab)\.', name)]
+        done = self._run('-c', IMPORT, given='\n'.join(
             ('run ' if name != PROSE and (
                 tests == 'all' or tests == 'some' and name in chosen)
              else 'load ') + name for name in unit_tests))
