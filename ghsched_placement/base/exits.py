@@ -15,10 +15,10 @@
 The numbers are stable. argparse exits with 2 on wrong usage.
 """
 
-#: All is well, or it is done.
+#: The command succeeded.
 DONE = 0
-#: The command did its work, and the answer is no: something was found, was
-#: refused, or is still there.
+#: The command succeeded with a negative result: something was found, was
+#: refused, or still exists.
 FOUND = 1
-#: Wrong usage, or something could not be done or asked.
+#: Wrong usage, or the command or a query failed.
 COULD_NOT = 2

@@ -44,17 +44,17 @@ from ghsched_placement.base import decimals
 
 T = TypeVar('T')
 
-#: Raised by code that takes a malformed record apart.
+#: Exceptions of functions that parse a malformed record.
 MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError,
              TypeError, ValueError)
 
-#: Largest integer that every reader of JSON has exactly.
+#: Largest integer that every JSON parser represents exactly.
 MAX_INTEGER = 2 ** 53 - 1
 #: Largest number of a host NUMA node (MAX_NUMNODES of Linux is 1024).
 MAX_NODE = 1023
 #: Largest load, waiting time or allocation ratio.
 MAX_LOAD = 1e6
-#: Seconds from 1970 to the end of the year 9999, the last that can be shown.
+#: Seconds from 1970 to the end of 9999, the last year that can be displayed.
 MAX_TIME = 253402300799
 #: Maximum number of items in a list or an object of a record.
 MAX_ENTRIES = 4096

@@ -22,8 +22,8 @@ from ghsched_placement.flavor import keys
 
 _PREFIX = keys.NAMESPACE + ':'
 
-#: How alike an extra spec and one of ours are, from 0 to 1, when a typing
-#: error is assumed.
+#: Similarity to an extra spec of ghsched, from 0 to 1, above which an unknown
+#: name counts as a typing error.
 _ALIKE = 0.85
 
 

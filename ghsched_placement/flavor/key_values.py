@@ -35,7 +35,7 @@ _MOST_DIGITS = 9
 NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} or '
                   f'{keys.NUMA.extra_spec} in the flavor')
 
-#: What a key of kind ``devices`` asks for: PCI alias and number, in order.
+#: Value of a key of kind ``devices``: pairs of PCI alias and number, in order.
 Devices = tuple[tuple[str, int], ...]
 
 Value = int | bool | str | Devices | vcpu_classes.NamedVcpus

@@ -164,12 +164,12 @@ MONITOR = Key(
     details='Takes a monitoring group, which hosts have many of, and no '
             'control group.')
 
-#: How much it matters that a guest sees the NUMA nodes of its devices.
+#: Values that require or prefer a property of the guest, or do neither.
 REQUIRED = 'required'
 PREFERRED = 'preferred'
 NONE = 'none'
 
-#: Of the CPUs of a host: those that no guest has for itself.
+#: Host CPUs that no guest has for itself, as a value of an extra spec.
 HOUSEKEEPING = 'housekeeping'
 
 DEVICE_NUMA = Key(
@@ -209,8 +209,8 @@ VFS_LOCALITY = Key(
             'with any, anywhere on the host. The nearest that a host can give '
             'is taken.')
 
-#: What libvirt's <vcpusched>, <emulatorsched> and <iothreadsched> take, and
-#: the kernel's own class (sched(7)).
+#: Schedulers of libvirt's <vcpusched>, <emulatorsched> and <iothreadsched>,
+#: and the default of the kernel (sched(7)).
 SCHEDULERS = ('fifo', 'rr', 'batch', 'idle', 'other')
 
 VCPU_SCHEDULER = Key(

@@ -62,8 +62,8 @@ OWNER_TRAIT = 'OWNER_NOVA'
 
 _CAPABILITY_PREFIX = 'CUSTOM_GHSCHED_'
 
-#: What a host can hold, by capability name; see
-#: ghsched_placement.flavor.policy for which part of a policy needs which.
+#: Trait of each capability of hosts, by name of the capability; see
+#: ghsched_placement.flavor.policy for the capabilities that a policy needs.
 CAPABILITY_TRAITS = {
     name: _CAPABILITY_PREFIX + name
     for name in ('MEM_BW_MAX', 'MEM_BW_MIN', 'MEM_BW_HARDLIMIT',
@@ -76,10 +76,10 @@ CAPABILITY_TRAITS = {
                  'IRQ_BYPASS_AVIC')
 }
 
-#: What no other service reports; for traits see :func:`is_ghsched_trait`.
+#: Resource classes of ghsched; for traits see :func:`is_ghsched_trait`.
 OUR_CLASSES = frozenset({MEM_BW_PCT, MEM_BW_BURST_PCT, L3_WAYS,
                          RT_CPU_PERMILLE, RESCTRL_GROUP})
-#: Those of a NUMA node's provider, the others are of the compute node's.
+#: Resource classes of ghsched in the provider of a host NUMA node.
 NODE_CLASSES = OUR_CLASSES - {RESCTRL_GROUP}
 _OUR_TRAITS = frozenset({*CAPABILITY_TRAITS.values(), NUMA_NODE_TRAIT})
 

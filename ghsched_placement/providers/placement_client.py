@@ -23,11 +23,11 @@ from keystoneauth1 import exceptions
 
 LOG = logging.getLogger(__name__)
 
-#: With consumer generations (1.28) and same_subtree (1.36), and before
-#: consumer types (1.38), which Nova does not set.
+#: Microversion with consumer generations (1.28) and same_subtree (1.36), and
+#: without consumer types (1.38), which Nova does not set.
 VERSION = '1.37'
 
-#: What Placement calls a write that met another one.
+#: Error code of Placement for a write that conflicts with another one.
 _CONCURRENT = 'placement.concurrent_update'
 
 

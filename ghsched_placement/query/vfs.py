@@ -31,12 +31,12 @@ from ghsched_placement.query.request import LOCALITIES
 #: Number of VFs from each PF, by guest NUMA node and alias.
 Sizes: TypeAlias = Mapping[tuple[int, str], tuple[int, ...]]
 
-#: How many ways to share the VFs of a guest among PFs are tried for each
-#: locality, of those that some host has room for.
+#: Number of ways to divide a guest's VFs among PFs that are tried for each
+#: locality, of the ways that are possible on some host.
 WAYS = 4
 
-#: Placement goes through every way to give the PFs of a host to the groups of
-#: a request; with more ways than this it would take too long.
+#: Maximum number of combinations of a host's PFs and the groups of a request.
+#: Placement tries all of them; with more it would take too long.
 _MAX_COMBINATIONS = 20000
 
 

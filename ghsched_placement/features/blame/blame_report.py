@@ -90,7 +90,7 @@ _OWN_FIGURES = ('busy', 'cpu_wait', 'stalled', 'io_wait', 'cap', 'per_cycle',
 _FIGURES = ('share', 'node_share', 'miss_share', 'correlation', 'points',
             'strength', 'effect', 'low', 'high', 'trials')
 
-#: Suspects in a report at most.
+#: Maximum number of suspects in a report.
 SUSPECTS_SHOWN = 10
 
 

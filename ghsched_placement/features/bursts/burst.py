@@ -57,7 +57,7 @@ _GROWTH = 1.5
 #: so that small variations are not written to Placement.
 _RAISE = 0.1
 
-#: Where the continued fraction ends.
+#: Relative error at which the evaluation of the continued fraction ends.
 _EXACT = 1e-12
 
 

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 import itertools
 from typing import Any
 
-#: How a curve came to be: measured on the machine, published of another or
-#: of the same, or assumed.
+#: Sources of a curve: measured on the machine, published for this or another
+#: machine, or assumed.
 BASES = ('measured', 'published', 'assumed')
 
-#: Of a machine that says no other: redis reads more than it writes.
+#: Default fraction of writes: redis reads more than it writes.
 WRITES = 0.2
 
 

@@ -438,7 +438,7 @@ class BestPolicy:
     tried: int
 
 
-#: What is tried, the least first: what costs others less is preferred.
+#: Values to try, those that cost other guests least first.
 MINIMUMS = tuple(range(0, 101, 5))
 MAXIMUMS = (100, 80, 60, 40, 20)
 PRIORITIES = (None, 4, 7)

@@ -29,13 +29,13 @@ from ghsched_placement.features.density.queueing import Enforcement
 from ghsched_placement.features.density.queueing import SCOPES
 from ghsched_placement.providers import names
 
-#: How a figure came to be.
+#: Sources of the value of a parameter.
 #:
 #: measured   on the machine.
-#: specified  by its maker, or by a published text.
-#: fitted     so that the model gives a published result.
-#: predicted  carried over from another figure or another machine.
-#: assumed    there is nothing better.
+#: specified  by its maker, or in a publication.
+#: fitted     so that the model predicts a published result.
+#: predicted  from another parameter or another machine.
+#: assumed    because no better source is known.
 BASES = ('measured', 'specified', 'fitted', 'predicted', 'assumed')
 
 #: Controls of a bandwidth policy that a machine may be able to enforce; keys

@@ -59,8 +59,8 @@ from ghsched_placement.features.density.share import share_bandwidth
 #: without limit.
 BUSIEST = 0.98
 
-#: Where guarantees and priorities order accesses: also in the queues of the
-#: memory controller, or only in front of it.
+#: Places where guarantees and priorities order accesses: also in the queues of
+#: the memory controller, or only in front of it.
 CONTROLLER, ENTRANCE = 'controller', 'entrance'
 SCOPES = (CONTROLLER, ENTRANCE)
 

@@ -51,13 +51,13 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds after which a host without a known change is checked.
 CHECK_INTERVAL_S = 3600.0
-#: Hosts that one refresh reads at most; the others wait for the next.
+#: Maximum number of hosts that one refresh reads; the next reads the rest.
 HOSTS_READ = 200
-#: Hosts that one refresh checks at most.
+#: Maximum number of hosts that one refresh checks.
 HOSTS_CHECKED = 500
-#: Hosts that are kept at most.
+#: Maximum number of hosts in the cache.
 HOSTS_KEPT = 20000
-#: Flavors that are watched at most.
+#: Maximum number of watched flavors.
 FLAVORS_WATCHED = 100
 #: Seconds that the time of the last refresh is set back, for changes that
 #: reach Placement after Nova has recorded them.

@@ -38,7 +38,7 @@ from ghsched_placement.base import decimals
 from ghsched_placement.base import wire
 from ghsched_placement.flavor import policy as policies
 
-#: Of the action of nova-api.
+#: Name of the action in nova-api.
 KEY = 'move_nodes'
 
 HEADER = ('Guest Node', 'Host Node', 'Host Node After', 'vCPU', 'CPUs',

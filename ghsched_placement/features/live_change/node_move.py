@@ -32,7 +32,7 @@ from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.fit.cells import ThreadPolicy
 
-#: In Nova's list of actions of a server, and of the events of that action.
+#: Names in Nova's server actions: the action, and its event.
 ACTION, EVENT = 'ghsched', 'ghsched_move_nodes'
 
 

@@ -243,15 +243,15 @@ def _parse_node(kind: type[_Node], found: Mapping[str, Any]) -> _Node | None:
 
     :returns: None if the node or the guest is unknown.
     """
-    values = {field.name: _parse_value(field, found.get(field.name))
+    values = {field.name: _check_node_value(field, found.get(field.name))
               for field in dataclasses.fields(kind)}
     if values['node'] is None or values.get('guest', '') is None:
         return None
     return kind(**values)
 
 
-def _parse_value(field: Any, value: Any) -> Any:
-    """Return the value of a field of a node; None if it is malformed."""
+def _check_node_value(field: Any, value: Any) -> Any:
+    """Return a valid value of a field of a node; None if it is malformed."""
     try:
         return (_CHECK_BY_NAME.get(field.name)
                 or _CHECK_BY_TYPE[field.type])(value)
@@ -276,7 +276,7 @@ def _check_names(value: Any) -> tuple[str, ...]:
                  if isinstance(one, str))
 
 
-#: Check of a field by its type; those of a name have another one.
+#: Check of a field by its type, unless there is one for its name.
 _CHECK_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
     int: _check_count, int | None: _check_count,
     str: lambda value: wire.check_text(value, _LONGEST_NAME),

@@ -43,7 +43,7 @@ class NotPredicted(PlannerError):
     """
 
 
-#: What the published test is called beside the flavors.
+#: Name of the published test in the list of flavors.
 PUBLISHED = 'published test'
 
 #: Scenarios in words.

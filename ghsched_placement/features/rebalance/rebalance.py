@@ -56,7 +56,7 @@ GROUP_BOUNDS: dict[str, tuple[type, float, str]] = {
     'group_memory': (int, 0, 'maximum memory in MiB of servers that are kept '
                              'together')}
 
-#: What an admin may set of :class:`rebalance.Settings`.
+#: Help of the options that set fields of :class:`move_plan.Settings`.
 OPTIONS = {
     'moves': 'maximum number of moves within --period',
     'per_host': 'maximum number of moves to or from a host within --period',

@@ -31,9 +31,9 @@ from ghsched_placement.features.rebalance import affinity
 
 KEY = 'ghsched_traffic'
 FORMAT = wire.ListFormat(KEY)
-#: Of a guest: the busiest of its peers.
+#: Maximum number of peers that a guest reports, the busiest first.
 MOST = 32
-#: Bytes per second of all traffic of a guest at most: a port of 200 Gbit/s.
+#: Maximum traffic of a guest in bytes per second: a port of 200 Gbit/s.
 MAX_GUEST_RATE = 25e9
 
 

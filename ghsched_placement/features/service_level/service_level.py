@@ -32,17 +32,17 @@ from ghsched_placement.providers import tree
 
 VERSION = 1
 
-#: Busy time of vCPUs from which on a server is taken to want its bandwidth.
+#: Busy fraction of vCPUs at which a server is assumed to need its bandwidth.
 BUSY = 0.25
-#: Part of a guarantee that counts as all of it.
+#: Fraction of a guarantee that counts as the full guarantee.
 ENOUGH = 0.95
-#: Part of a cap from which on the cap is reached.
+#: Fraction of a cap at which the cap counts as reached.
 CAP_REACHED = 0.95
 #: Percent by which a kernel may round a guarantee down.
 ROUNDING = 2.0
-#: Hours of history that are kept of a server.
+#: Number of hours in the history of a server.
 HOURS_KEPT = 48
-#: Servers on a node that are kept at most; the newest stay.
+#: Maximum number of servers on a node; the newest are kept.
 LEVELS_KEPT = 2048
 #: Seconds after its last period that a server is kept.
 KEPT_S = 86400.0
