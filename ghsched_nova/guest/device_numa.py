@@ -541,25 +541,6 @@ def list_passthrough_addresses(xml: str) -> tuple[str, ...]:
     return tuple(pci.map_passthrough_devices(pci.parse_document(xml)))
 
 
-def read_guest_nodes(xml: str) -> dict[str, int | None]:
-    """Return the guest NUMA node that each passthrough device appears on.
-
-    :returns: guest NUMA node by host PCI address; None if the guest sees no
-        node for the device.
-    """
-    root = pci.parse_document(xml)
-    topology = pci.read_pci_controllers(pci.get_devices(root))
-    found: dict[str, int | None] = {}
-    for address, element in pci.map_passthrough_devices(root).items():
-        named = element.find(_NUMA)
-        if named is not None:
-            found[address] = pci.parse_number(named, 'node')
-            continue
-        bus = topology.bus_of.get(pci.read_bus_index(element) or 0, 0)
-        found[address] = topology.expanders.get(bus)
-    return found
-
-
 def _strip_expanders(root: etree._Element) -> int:
     # Nova adds no expander bus, so each one was added by ghsched.
     devices = pci.get_devices(root)

@@ -19,7 +19,7 @@ from lxml import etree
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.virt.libvirt import config as vconfig
 
-from ghsched_nova.guest import device_numa
+from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import test_vfs
 
@@ -61,7 +61,7 @@ class CpulessTestCase(test_vfs.VfsTestCase):
             **keys), state)
 
     def seen_nodes(self, server):
-        return set(device_numa.read_guest_nodes(
+        return set(guest_nodes.read_guest_nodes(
             self.domain('host_a', server)).values())
 
 

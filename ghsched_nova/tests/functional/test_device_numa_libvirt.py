@@ -35,6 +35,7 @@ from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.lab.emulator import testhost
+from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_nova.tests.functional import nova_guest
 from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
@@ -192,7 +193,7 @@ class DefineTest(LibvirtTestCase):
                  for place, address in enumerate(devices)}
         xml = self.guest(shape, nodes, spares=spares)
         back = self.define(xml, '--validate')
-        self.assertEqual(nodes, device_numa.read_guest_nodes(back))
+        self.assertEqual(nodes, guest_nodes.read_guest_nodes(back))
         return xml, back
 
     def topology(self, xml):
@@ -246,15 +247,15 @@ class DefineTest(LibvirtTestCase):
     def test_stock_rendering_names_no_node(self):
         xml = nova_guest.config(nova_guest.Shape(vfs=2, ports=8)).to_xml()
         self.assertEqual({'0000:81:00.0': None, '0000:81:00.1': None},
-                         device_numa.read_guest_nodes(self.define(xml)))
+                         guest_nodes.read_guest_nodes(self.define(xml)))
 
     def test_answers_of_libvirt_can_be_rendered(self):
         shape = nova_guest.Shape(vfs=4, sriov_ports=2, ports=12)
         _xml, back = self.check(shape, spares=1)
         again = device_numa.render_expander_buses(
-            back, device_numa.read_guest_nodes(back), 1)
-        self.assertEqual(device_numa.read_guest_nodes(
-            back), device_numa.read_guest_nodes(again))
+            back, guest_nodes.read_guest_nodes(back), 1)
+        self.assertEqual(guest_nodes.read_guest_nodes(
+            back), guest_nodes.read_guest_nodes(again))
         self.define(again, '--validate')
 
     @unittest.skipIf(ARM_REASON, ARM_REASON)

@@ -25,6 +25,7 @@ from oslo_serialization import jsonutils
 from oslo_utils import uuidutils
 
 from ghsched_nova.guest import device_numa
+from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import emptied_hosts
 from ghsched_nova.tests.functional import nova_base
@@ -84,7 +85,7 @@ class PortsTestCase(test_vfs.VfsTestCase):
     def seen_nodes(self, server, host='host_a'):
         """Host NUMA node that each device of the guest has in its eyes."""
         nodes = self.host_nodes(server)
-        seen = device_numa.read_guest_nodes(self.domain(host, server))
+        seen = guest_nodes.read_guest_nodes(self.domain(host, server))
         return sorted(-1 if node is None else nodes[node]
                       for node in seen.values())
 

@@ -18,6 +18,7 @@ from ghsched_nova.guest import cells
 from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_placement.tests import base
 
 PORT = ('<interface type="hostdev"><source><address type="pci" '
@@ -75,7 +76,7 @@ class DeviceCellsTest(base.TestCase):
 
     def test_only_devices_of_added_nodes_are_initiators(self):
         found = render()
-        self.assertEqual(NODES, device_numa.read_guest_nodes(found))
+        self.assertEqual(NODES, guest_nodes.read_guest_nodes(found))
         self.assertEqual(
             [None, '2', '3'],
             [None if acpi is None else acpi.get('nodeset') for acpi in (

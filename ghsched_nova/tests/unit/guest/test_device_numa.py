@@ -20,6 +20,7 @@ from lxml import etree
 from ghsched_nova.features.locked_memory import locked_memory
 from ghsched_nova.guest import device_numa as dn
 from ghsched_nova.guest import pci_topology as pci
+from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_placement.tests import base
 
 #: Elements of Nova's domains that libvirt puts on a root port.
@@ -267,7 +268,7 @@ class ExpanderTest(base.TestCase):
         self.assertEqual(
             '0x05', root.find('devices/interface/address').get('bus'))
         self.assertEqual({address(1): 1, address(2): 0},
-                         dn.read_guest_nodes(found))
+                         guest_nodes.read_guest_nodes(found))
 
     def test_indentation_is_kept(self):
         for indent in (True, False):
@@ -319,7 +320,7 @@ class ExpanderTest(base.TestCase):
         found = dn.render_expander_buses(
             xml, {address(1): 0, address(2): None})
         self.assertEqual({address(1): 0, address(2): None},
-                         dn.read_guest_nodes(found))
+                         guest_nodes.read_guest_nodes(found))
         self.assertEqual(
             xml, dn.render_expander_buses(xml, {address(1): None}))
 
@@ -360,7 +361,7 @@ class ExpanderTest(base.TestCase):
         xml, nodes = guest
         found = dn.render_expander_buses(xml, nodes, spares)
         after = topology(found)
-        self.assertEqual(nodes, dn.read_guest_nodes(found))
+        self.assertEqual(nodes, guest_nodes.read_guest_nodes(found))
         self.assertEqual(others(xml), others(found))
         # Contiguous, and each once.
         if nodes and any(node is not None for node in nodes.values()):
@@ -493,7 +494,7 @@ class NumaElementTest(base.TestCase):
             [('hostdev', '1'), ('interface', '0')],
             [(element.getparent().tag, element.get('node'))
              for element in root.findall('devices/*/numa')])
-        self.assertEqual(nodes, dn.read_guest_nodes(found))
+        self.assertEqual(nodes, guest_nodes.read_guest_nodes(found))
         self.assertEqual(found, dn.render_numa_element(found, nodes))
 
     def test_a_machine_without_expander_bus_can_have_it(self):
@@ -510,7 +511,7 @@ class NumaElementTest(base.TestCase):
     def test_it_comes_and_goes_without_a_trace(self, guest):
         xml, nodes = guest
         found = dn.render_numa_element(xml, nodes)
-        self.assertEqual(nodes, dn.read_guest_nodes(found))
+        self.assertEqual(nodes, guest_nodes.read_guest_nodes(found))
         self.assertEqual(xml, dn.render_numa_element(found, {}))
 
     def test_the_probe_tells_who_keeps_the_element(self):

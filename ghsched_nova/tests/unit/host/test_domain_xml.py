@@ -22,6 +22,7 @@ from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import host_facts
+from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.tests import base
 
@@ -48,7 +49,7 @@ class AcceleratorTest(base.TestCase):
         xml = domain_xml.DomainXml(facts).add_device_numa_nodes(
             XML, GuestPolicy(device_numa=mode),
             [device_numa.Device('0000:81:00.0', 0)], [0, 1])
-        return device_numa.read_guest_nodes(xml)
+        return guest_nodes.read_guest_nodes(xml)
 
     def test_guest_sees_the_node_that_sysfs_has(self):
         self.assertEqual({'0000:81:00.0': 0, '0000:82:00.0': 1},
@@ -81,7 +82,7 @@ class DeviceCellTest(AcceleratorTest):
         renderer = domain_xml.DomainXml(facts)
         renderer.libvirt = domain_xml.LibvirtFeatures(
             initiators=initiators, numa_element=element)
-        return device_numa.read_guest_nodes(renderer.add_device_numa_nodes(
+        return guest_nodes.read_guest_nodes(renderer.add_device_numa_nodes(
             XML, GuestPolicy(device_numa=mode),
             [device_numa.Device('0000:81:00.0', 0)], [0, 1]))
 

@@ -18,6 +18,7 @@ from nova import exception
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_nova.virt import attach
 from ghsched_placement.tests import base
 
@@ -148,9 +149,9 @@ class PlaceTest(base.TestCase):
         devices = {f'0000:81:10.{number}': node
                    for number, node in host_node_of.items()}
         booted = started(devices)
-        seen = device_numa.read_guest_nodes(booted)
+        seen = guest_nodes.read_guest_nodes(booted)
         self.assertEqual([1, 1, 0, 1, None, 1, 1, None], list(seen.values()))
-        self.assertEqual(seen, device_numa.read_guest_nodes(
+        self.assertEqual(seen, guest_nodes.read_guest_nodes(
             resumed(booted, devices)))
 
     def test_host_nodes_come_in_the_order_of_the_guest(self):
