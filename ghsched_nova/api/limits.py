@@ -19,7 +19,6 @@ what a project uses nova-api reads from Placement, which knows all of it.
 
 import collections
 from collections.abc import Callable
-from collections.abc import Mapping
 from typing import Any
 
 from nova import objects
@@ -74,21 +73,6 @@ def count_server_resources(spec: Any) -> collections.Counter[str]:
     if policy.vfs and 'pci_requests' not in spec:
         found.update(_count_vfs(spec.flavor))
     return +found
-
-
-def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
-    """Return by how much changed extra specs raise a project's usage.
-
-    :param flavor: flavor of the server before the change.
-    :param after: extra specs after the change.
-    :returns: amounts above 0, by name of the limit.
-    """
-    old, new = (count_server_resources(objects.RequestSpec(
-        flavor=objects.Flavor(vcpus=flavor.vcpus, extra_specs=dict(specs)),
-        pci_requests=objects.InstancePCIRequests(requests=[])))
-        for specs in (flavor.extra_specs, after))
-    return {f'class:{resource_class}': amount
-            for resource_class, amount in (new - old).items()}
 
 
 def _parse_policy(flavor: Any) -> policies.GuestPolicy | None:

@@ -67,19 +67,6 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
     return Path(options.state_path)
 
 
-def get_state_path_or_default() -> Path:
-    """Return nova-compute's ``[DEFAULT]state_path``.
-
-    If the configuration cannot be read, Nova's default is returned.
-    """
-    from oslo_config import cfg
-
-    try:
-        return read_state_path()
-    except cfg.Error:
-        return Path('/var/lib/nova')
-
-
 def list_nova_conf_files(directory: Path = Path('/etc/nova')) -> list[str]:
     """Return the configuration files that Nova services read, in order."""
     from oslo_config import cfg
@@ -104,18 +91,3 @@ def load_conf_files(options: Any, files: Sequence[str] | None) -> None:
     else:
         options([], project='nova', default_config_files=list(files),
                 default_config_dirs=[])
-
-
-def read_node_bandwidth() -> dict[int, int]:
-    """Read the bandwidth of NUMA nodes from ``[ghsched]node_bandwidth``.
-
-    :returns: MB/s by NUMA node; empty if the configuration cannot be read.
-    """
-    from oslo_config import cfg
-
-    from ghsched_nova import conf
-
-    try:
-        return conf.parse_node_values(read_ghsched_options(), 'node_bandwidth')
-    except (cfg.Error, ValueError):
-        return {}

@@ -43,8 +43,8 @@ from ghsched_nova.features import declared_exporter
 from ghsched_nova.features.exporter import cloud_exporter
 from ghsched_nova.features.exporter import cloud_metrics
 from ghsched_nova.features.exporter import metrics
+from ghsched_nova.features.top import shared_work
 from ghsched_nova.features.top import top_source
-from ghsched_nova.monitor import shared_work
 from ghsched_placement.base import decimals
 from ghsched_placement.base import exits
 from ghsched_placement.features.planner import client

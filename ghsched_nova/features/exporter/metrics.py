@@ -34,12 +34,12 @@ from prometheus_client import core
 from prometheus_client import registry
 
 from ghsched_nova.features.load import load_metrics
+from ghsched_nova.features.top import shared_work
 from ghsched_nova.features.top import top_source
 from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import prometheus
 from ghsched_nova.monitor import rates
 from ghsched_nova.monitor import reader
-from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import topology
 from ghsched_nova.monitor import view
 from ghsched_placement.base import cpulist

@@ -18,13 +18,30 @@ from typing import Any
 
 from nova import exception
 from nova.limit import utils as limit_utils
+from nova import objects
 from oslo_limit import exception as limit_exceptions
 from oslo_limit import limit
 
+from ghsched_nova.api import limits
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
 
 seam = registry.make_seam_decorator(registry.API, part=registry.LIMITS)
+
+
+def count_added_usage(flavor: Any, after: Mapping[str, str]) -> dict[str, int]:
+    """Return by how much changed extra specs raise a project's usage.
+
+    :param flavor: flavor of the server before the change.
+    :param after: extra specs after the change.
+    :returns: amounts above 0, by name of the limit.
+    """
+    old, new = (limits.count_server_resources(objects.RequestSpec(
+        flavor=objects.Flavor(vcpus=flavor.vcpus, extra_specs=dict(specs)),
+        pci_requests=objects.InstancePCIRequests(requests=[])))
+        for specs in (flavor.extra_specs, after))
+    return {f'class:{resource_class}': amount
+            for resource_class, amount in (new - old).items()}
 
 
 @seam('nova.scheduler.client.report.SchedulerReportClient.'

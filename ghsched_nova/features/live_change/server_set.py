@@ -26,7 +26,6 @@ its host (:mod:`ghsched_placement.features.live_change.move_report`).
 from collections.abc import Mapping
 from typing import Any
 
-from ghsched_nova.api import limits
 from ghsched_nova.api import policies as rules
 from ghsched_nova.features.live_change import nova_seams
 from ghsched_nova.features.live_change import records
@@ -101,7 +100,7 @@ def change_server(context: Any, uuid: str,
     after = changes.merge_requested_changes(server.flavor.extra_specs, specs)
     nova_seams.enforce_limits(
         context, server.project_id,
-        limits.count_added_usage(server.flavor, after))
+        nova_seams.count_added_usage(server.flavor, after))
     with records.open_cell_context(uuid, context) as cell:
         return change_report.make_change_report(
             servers.change_server_policy(cell, uuid, specs, dry_run), dry_run)

@@ -26,11 +26,11 @@ from typing import Any
 
 from lxml import etree
 
+from ghsched_nova.features.top import shared_work
 from ghsched_nova.guest import cells
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
-from ghsched_nova.monitor import shared_work
 from ghsched_nova.monitor import view
 from ghsched_placement.flavor import keys
 

@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.since:
         return _print_largest_bandwidth_users(arguments)
     if not arguments.node_bandwidth:
-        arguments.node_bandwidth = configured.read_node_bandwidth()
+        arguments.node_bandwidth = _read_node_bandwidth()
     source = dataclasses.replace(
         top_source.make_measurement_source(arguments),
         service_levels=arguments.service_levels)
@@ -167,6 +167,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
+def _read_node_bandwidth() -> dict[int, int]:
+    """Read the bandwidth of NUMA nodes from ``[ghsched]node_bandwidth``.
+
+    :returns: MB/s by NUMA node; empty if the configuration cannot be read.
+    """
+    from oslo_config import cfg
+
+    from ghsched_nova import conf
+
+    try:
+        return conf.parse_node_values(configured.read_ghsched_options(),
+                                      'node_bandwidth')
+    except (cfg.Error, ValueError):
+        return {}
+
+
+def _get_state_path_or_default() -> Path:
+    """Return nova-compute's ``[DEFAULT]state_path``.
+
+    If the configuration cannot be read, Nova's default is returned.
+    """
+    from oslo_config import cfg
+
+    try:
+        return configured.read_state_path()
+    except cfg.Error:
+        return Path('/var/lib/nova')
+
+
 def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
     """Print the guests that recently used the most bandwidth.
 
@@ -177,8 +206,8 @@ def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
     """
     try:
         path = (arguments.history
-                or configured.get_state_path_or_default() / HISTORY)
-        history = usage_history.read_history(path)
+                or _get_state_path_or_default() / HISTORY)
+        history = usage_history.from_file(path)
     except OSError as error:
         print(f'ghsched-top: cannot read the record of nova-compute: {error}',
               file=sys.stderr)

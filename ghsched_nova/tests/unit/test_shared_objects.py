@@ -85,8 +85,9 @@ STRESSED = {
     'ghsched_nova.monitor.reader.Reader': _UNIT + (
         'monitor.test_reader.ThreadsTest'
         '.test_reader_under_native_threads_has_a_rate_for_each_round'),
-    'ghsched_nova.monitor.shared_work.SharedWork': _UNIT + (
-        'monitor.test_shared_work.SharedWorkTest.test_result_for_many_threads'
+    'ghsched_nova.features.top.shared_work.SharedWork': _UNIT + (
+        'features.top.test_shared_work.SharedWorkTest'
+        '.test_result_for_many_threads'
         '_is_of_work_after_they_asked_or_of_then'),
     'ghsched_nova.scheduler.claims.Claims': _CLAIMS,
     'ghsched_nova.features.packing.fragments.MaxFreeDevices':

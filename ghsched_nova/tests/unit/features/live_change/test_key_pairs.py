@@ -36,6 +36,7 @@ from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import guest_move
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import node_move
+from ghsched_nova.features.live_change import nova_seams
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import policy_change
 from ghsched_nova.features.real_time import scheduling
@@ -372,8 +373,9 @@ class KeyTestCase(base.TestCase):
                 self.assertEqual({
                     f'class:{name}': amount - held.get(name, 0)
                     for name, amount in self.allocated_amounts(server).items()
-                    if amount > held.get(name, 0)}, limits.count_added_usage(
-                        objects.Flavor(vcpus=2, extra_specs=specs), wanted))
+                    if amount > held.get(name, 0)
+                }, nova_seams.count_added_usage(
+                    objects.Flavor(vcpus=2, extra_specs=specs), wanted))
             self.assert_agrees(server, 0)
 
     def contradicts(self, specs):

@@ -14,7 +14,7 @@ import threading
 
 import fixtures
 
-from ghsched_nova.monitor import shared_work
+from ghsched_nova.features.top import shared_work
 from ghsched_placement.tests import base
 
 
