@@ -194,6 +194,21 @@ class OfferedGroupsTest(base.TestCase):
         self.assertEqual(5, case.describe())
         self.assertEqual(2, count_successful_starts(case.model))
 
+    def test_monitoring_groups_of_libvirt_energytune_are_counted(self):
+        case = Case(self.top, self.build('intel', 8, 12))
+        case.model.mkdir('/pqos')
+        for number in range(5):
+            case.model.mkdir(f'/mon_groups/qemu-{number}-db-vcpus_0-3')
+        case.model.mkdir('/pqos/mon_groups/qemu-1-web-vcpus_0')
+        self.compare_offer_with_starts(case)
+        case = Case(self.top, self.build('intel', 8, 12))
+        for number in range(11):
+            self.assertTrue(case.can_arrive(GuestPolicy(monitor=True)))
+            case.model.mkdir(f'/mon_groups/qemu-{number}-db-vcpus_0-3')
+            case.show()
+        self.assertEqual(0, case.describe())
+        self.assertFalse(case.can_arrive(GuestPolicy(monitor=True)))
+
     def test_measured_guest_arrives_if_a_monitoring_id_is_free(self):
         for dialect in DIALECTS:
             case = Case(self.top, self.build(dialect, 6, 9))
