@@ -21,6 +21,7 @@ that must be used first.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Set
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from typing import TypeAlias
@@ -36,6 +37,8 @@ from ghsched_placement.fit import counting
 from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
+from ghsched_placement.flavor import topology
+from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 
 #: Returns the free amounts of a provider, by resource class.
@@ -93,8 +96,11 @@ def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
     amounts = policy.get_resources_by_node(
         shared.config().ghsched.bandwidth_accounting).get(
             0, {}) if policy else {}
-    part, page_size = host_nodes.list_sized_guest_nodes(
-        guest, host_nodes.count_threads_per_core(view))[0]
+    part = replace(
+        host_nodes.list_guest_node_requirements(
+            guest, host_nodes.count_threads_per_core(view))[0],
+        cpu_cache=topology.parse_cpu_cache(spec.flavor.extra_specs))
+    size = guest.cells[0].pagesize
     counts = {}
     for room in numa.list_node_capacities(view.numa_topology, view):
         free = get_free_amounts(names.make_numa_provider_uuid(

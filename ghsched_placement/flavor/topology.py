@@ -144,10 +144,14 @@ def split_guest(vcpus: int, memory_mb: int,
         vcpus, memory_mb, cells,
         pcpus=len(dedicated) + isolated if dedicated else 0,
         shared=vcpus - len(dedicated), dedicated=dedicated, page_size=pages,
-        cpu_cache=_parse_cpu_cache(extra_specs))
+        cpu_cache=parse_cpu_cache(extra_specs))
 
 
-def _parse_cpu_cache(extra_specs: Mapping[str, str]) -> CpuCache:
+def parse_cpu_cache(extra_specs: Mapping[str, str]) -> CpuCache:
+    """Return the value of ``ghsched:cpu_cache`` of a flavor.
+
+    :returns: empty for ``none``, and if the flavor does not have the key.
+    """
     wishes: Mapping[str, CpuCache] = {'prefer': 'prefer', 'require': 'require'}
     return wishes.get(extra_specs.get(keys.CPU_CACHE.extra_spec, ''), '')
 

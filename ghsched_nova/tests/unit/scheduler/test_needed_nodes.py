@@ -198,7 +198,45 @@ class VfCloud(Cloud):
         return True
 
 
+class CacheCloud(Cloud):
+    """A host on which guests of two NUMA nodes with dedicated CPUs are booted.
+
+    :param caches: numbers of CPUs of the L3 caches of each host node.
+    """
+
+    def __init__(self, caches, pinned):
+        super().__init__([8] * len(caches), [100] * len(caches), False, 2, 0)
+        self.pinned = pinned
+        for cell, sizes in zip(self.cells, caches, strict=True):
+            first = min(cell.pcpuset)
+            for size in sizes:
+                cell.network_metadata.physnets.add(names.make_cache_physnet(
+                    frozenset(range(first, first + size))))
+                first += size
+
+    def make_request(self):
+        spec = super().make_request()
+        spec.numa_topology = states.spec(2, cpus=self.pinned,
+                                         memory=16).numa_topology
+        spec.flavor.extra_specs.update({
+            'hw:cpu_policy': 'dedicated', 'ghsched:cpu_cache': 'require'})
+        return spec
+
+    def boot(self):
+        with numa.choosing_cpus(self.make_request().flavor):
+            return super().boot()
+
+
 class BootTest(base.TestCase):
+
+    def test_guest_nodes_that_need_one_cache_are_counted_by_cache(self):
+        """Caches of 4 and 4 CPUs have room for two, those of 6 and 2 for one."""
+        numa.patch_numa_fit()
+        for caches in itertools.product(((4, 4), (6, 2)), repeat=3):
+            rooms = [2 if one == (4, 4) else 1 for one in caches]
+            self.assertEqual(
+                min(sum(rooms) // 2, sum(rooms) - max(rooms)),
+                CacheCloud(caches, 4).count_boots(), caches)
 
     def test_guests_with_a_vf_for_each_node_use_all_vfs(self):
         self.assertEqual(9, VfCloud([6, 6, 6]).count_boots())
