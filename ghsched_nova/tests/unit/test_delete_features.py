@@ -145,7 +145,7 @@ class DeleteTest(base.TestCase):
         self.copy = delete_features.Copy(self.top, 'fog', {'fog'}, ())
         self.copy.delete()
 
-    def test_what_uses_the_feature_goes_and_the_rest_stays(self):
+    def test_users_of_the_feature_go_and_the_rest_stays(self):
         for name, text in TREE.items():
             path = self.top / name
             left = path.read_text().splitlines() if path.exists() else []
