@@ -243,8 +243,10 @@ def find_missing_traits(host: capacity.HostInventory,
     A trait is not missed if the host file does not say how much the host has
     of its resource: that is the reason of the NUMA nodes.
     """
-    unstated = {names.CAPABILITY_TRAITS[BESIDE_BANDWIDTH[name].capability]
-                for node in host.nodes for name in node.unstated}
+    unstated = {names.CAPABILITY_TRAITS[resource.capability]
+                for node in host.nodes
+                for name, resource in BESIDE_BANDWIDTH.items()
+                if name in node.unstated}
     return lack.find_trait_mismatches(
         host.root.traits, demand.required - unstated, demand.forbidden)
 

@@ -115,6 +115,13 @@ class CheckTest(base.TestCase):
         host = clouds.host(clouds.node(0, used=50), clouds.node(1))
         self.assertEqual(1 + 3, self.fits(host, wish(30)).guests)
 
+    def test_amount_that_no_feature_declares_is_no_reason(self):
+        host = clouds.host(clouds.node(0))
+        host = replace(host, nodes=tuple(
+            replace(one, unstated={'CUSTOM_FOG': 'fog'})
+            for one in host.nodes))
+        self.assertEqual(3, self.fits(host, wish(30)).guests)
+
     @base.needs_features('bursts')
     def test_as_many_as_have_room_for_their_bursts(self):
         asked = GuestDemand(
