@@ -107,6 +107,7 @@ class HostTest(base.TestCase):
             metadata.DomainPolicy(policy.parse_policy(KEYS, 2), (1, 0)),
             metadata.read_policy(DOMAIN))
 
+    @base.needs_features('bursts')
     def test_a_domain_with_a_burst_is_read(self):
         self.assertEqual(
             metadata.DomainPolicy(policy.parse_policy(

@@ -152,6 +152,7 @@ def list_able_hosts(policy):
             and not (limits and 'split' in name)]
 
 
+@base.needs_features('l3_ways')
 class RenderedForHostsTest(base.TestCase):
 
     def test_live_migration_to_any_able_host_is_accepted(self):

@@ -60,6 +60,7 @@ class HintsPartTest(base.TestCase):
         self.assertRaisesRegex(PolicyError, f'^ghsched:pv_hints: .*{text}',
                                self.part, **more)
 
+    @base.needs_features('real_time')
     def test_hints_go_with_other_classes_and_a_visible_hypervisor(self):
         for more in ({'ghsched:vcpu_scheduler': 'fifo'},
                      {'hide_hypervisor_id': 'false'}):
