@@ -27,6 +27,7 @@ import prometheus_client
 from ghsched_nova.features.blame import blame_periods
 from ghsched_nova.features import declared_exporter
 from ghsched_nova.features.exporter import repair_metrics
+from ghsched_nova.features.guest_channel import pressure_metrics
 from ghsched_nova.host import readings
 from ghsched_nova.tests.unit import test_state_files
 from ghsched_placement.features.blame import blame
@@ -85,8 +86,10 @@ METRICS = {
     repair_metrics.FORMAT.name: 'ghsched_repairs_total{kind="write line"} 3.0',
     refusal_record.FORMAT.name:
         'ghsched_refusals_total{flavor="id",name="f"} 3.0',
-    pressure.FILE: 'ghsched_server_pressure_percent{flavor="f",'
-                   f'project="p",resource="cpu",server="{UUID}"}} 9.5',
+    # The metric is of guest_channel, the file of load.
+    pressure_metrics.pressure.FILE:
+        'ghsched_server_pressure_percent{flavor="f",'
+        f'project="p",resource="cpu",server="{UUID}"}} 9.5',
 }
 #: Calls that all readers of one file take at most.
 MOST_CALLS = 3000000

@@ -91,6 +91,7 @@ READERS = (
     (usage_history.FILE_FORMAT.name, _read_history),
     (blame_periods.FORMAT.name, blame_record.BlameRecord),
     (blame_periods.FORMAT.name, blame_periods.FORMAT.read),
+    (pressure.FILE, lambda path: pressure.read_pressures(path, 0.0)),
     (pressure.FILE,
      lambda path: list(pressure_metrics.PressureCollector(path).collect())),
     (pressure.FILE, lambda path: guest_channel.GuestChannels(
