@@ -87,8 +87,7 @@ METRICS = {
     refusal_record.FORMAT.name:
         'ghsched_refusals_total{flavor="id",name="f"} 3.0',
     # The metric is of guest_channel, the file of load.
-    pressure_metrics.pressure.FILE:
-        'ghsched_server_pressure_percent{flavor="f",'
+    pressure.FILE: f'{pressure_metrics.METRICS[0].name}{{flavor="f",'
         f'project="p",resource="cpu",server="{UUID}"}} 9.5',
 }
 #: Calls that all readers of one file take at most.

@@ -66,10 +66,13 @@ def commands():
 def headings(*places):
     """Columns of the tables of programs: each is in the source as it is.
 
+    Names of arguments of Nova's functions, in modules of seams, are none.
+
     :param places: files, with wildcards, below ghsched_nova.
     """
     top = walk.DESIGN.parents[3] / 'ghsched_nova'
-    for file in (file for place in places for file in top.glob(place)):
+    for file in (file for place in places for file in top.glob(place)
+                 if not file.stem.endswith('seams')):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Tuple | ast.List):
                 texts = [one.value for one in node.elts

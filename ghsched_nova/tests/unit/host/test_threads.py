@@ -328,7 +328,7 @@ class EndpointStressTest(base.TestCase):
 
     def test_void_calls_under_native_threads_are_refused(self):
         self.patch(rpc.PolicyEndpoint, 'running_domain', lambda _self, _uuid: (
-            contextlib.nullcontext(SimpleNamespace(live='<domain/>'))))
+            contextlib.nullcontext(SimpleNamespace(live_xml='<domain/>'))))
         endpoint = rpc.PolicyEndpoint(None, None, contextlib.nullcontext(),
                                       None, None, None)
 
@@ -346,7 +346,7 @@ class EndpointStressTest(base.TestCase):
         endpoint = rpc.PolicyEndpoint(None, None, contextlib.nullcontext(),
                                       None, None, None)
         self.patch(rpc.PolicyEndpoint, 'running_domain', lambda _self, _uuid: (
-            contextlib.nullcontext(SimpleNamespace(live='<domain/>'))))
+            contextlib.nullcontext(SimpleNamespace(live_xml='<domain/>'))))
         for void in ('x' * 2 ** 20, '', None, 7, ['a'], {}, 'not-a-uuid'):
             answer = endpoint.policy_of(None, 'server', void)
             self.assertIn('is not a UUID', answer['refused'])

@@ -116,7 +116,7 @@ class ChannelTestCase(base.TestCase):
         one = self.connection.streams[-1]
         one.incoming = json.dumps({'ghsched': 1, 'classes': classes}
                                   ).encode() + b'\n'
-        one.callback(one, stream.READABLE, None)
+        one.callback(one, stream.READABLE, one.kept[1])
         self.part.serve_vcpu_move_requests()
 
     def observe(self, *running, changed=None, limits=None):
@@ -182,11 +182,11 @@ class GuestChannelsTest(ChannelTestCase):
         for minimum, expected in ((30, lines.STARTED), (40, lines.CHANGED)):
             self.observe(make_running(mem_bw_min=minimum))
             ended = self.connection.streams[-1]
-            ended.callback(ended, stream.HANGUP, None)
+            ended.callback(ended, stream.HANGUP, ended.kept[1])
             self.observe(make_running(mem_bw_min=minimum))
             self.assertEqual([expected], self.read_reasons())
         ended = self.connection.streams[-1]
-        ended.callback(ended, stream.HANGUP, None)
+        ended.callback(ended, stream.HANGUP, ended.kept[1])
         self.observe(make_running(mem_bw_min=40))
         self.assertEqual([lines.REPEATED], self.read_reasons())
 
@@ -291,7 +291,7 @@ class GuestChannelsTest(ChannelTestCase):
         self.observe(make_running())
         self.read_reasons()
         ended, = self.connection.streams
-        ended.callback(ended, stream.HANGUP, None)
+        ended.callback(ended, stream.HANGUP, ended.kept[1])
         self.observe(make_running())
         self.assertEqual([lines.REPEATED], self.read_reasons())
         self.assertEqual(2, len(self.connection.streams))
@@ -307,7 +307,7 @@ class GuestChannelsTest(ChannelTestCase):
             self.connection.error = None
             self.observe(make_running(number=code))
             ended = self.connection.streams[-1]
-            ended.callback(ended, stream.HANGUP, None)
+            ended.callback(ended, stream.HANGUP, ended.kept[1])
             self.connection.error = LibvirtError(code, 'Domain not found')
             self.part._channels[UUID].stream.error = self.connection.error
             with self.assertNoLogs(channel.LOG):
@@ -380,7 +380,7 @@ class NewsTest(ChannelTestCase):
         one = self.connection.streams[-1]
         one.incoming = (b'{"ghsched":1,"classes":{"latency":"0"}}\n'
                         + b'x' * (stream.MAX_RECEIVED + 1))
-        one.callback(one, stream.READABLE, None)
+        one.callback(one, stream.READABLE, one.kept[1])
         self.part.serve_vcpu_move_requests()
         self.assertEqual([], self.asked)
         self.assertEqual(1, len(self.connection.streams))
@@ -390,7 +390,7 @@ class NewsTest(ChannelTestCase):
         one = self.connection.streams[-1]
         self.read_reasons()
         one.incoming = b'{"ghsched":1,"classes":{"odd":"0"}}\n'
-        one.callback(one, stream.READABLE, None)
+        one.callback(one, stream.READABLE, one.kept[1])
         one.eventUpdateCallback = mock.Mock(side_effect=OSError('gone'))
         with self.assertLogs(channel.LOG):
             self.part.serve_vcpu_move_requests()
@@ -441,7 +441,7 @@ class NewsTest(ChannelTestCase):
             self.assertEqual([], self.read_reasons())
         # A stream that has ended waits for the next report.
         ended = self.connection.streams[-1]
-        ended.callback(ended, stream.HANGUP, None)
+        ended.callback(ended, stream.HANGUP, ended.kept[1])
         self.not_held[UUID] = 'of host seven'
         self.part.inform_of_enforcement_changes()
         self.assertEqual(1, len(self.connection.streams))
