@@ -229,8 +229,9 @@ class CacheCloud(Cloud):
 
 class BootTest(base.TestCase):
 
+    @base.needs_features('cpu_cache')
     def test_guest_nodes_that_need_one_cache_are_counted_by_cache(self):
-        """Caches of 4 and 4 CPUs have room for two, those of 6 and 2 for one."""
+        """Caches of 4 and 4 CPUs have room for two, of 6 and 2 for one."""
         numa.patch_numa_fit()
         for caches in itertools.product(((4, 4), (6, 2)), repeat=3):
             rooms = [2 if one == (4, 4) else 1 for one in caches]
