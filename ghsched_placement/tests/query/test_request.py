@@ -77,6 +77,7 @@ class BuildTest(base.TestCase):
         for suffix in suffixes:
             self.assertTrue(re.fullmatch(r'[a-zA-Z0-9_-]{1,64}', suffix))
 
+    @base.needs_features('l3_ways')
     def test_ways_of_an_l3_come_from_the_node_of_the_bandwidth(self):
         policy = GuestPolicy((NodePolicy(minimum=20, l3_ways=3),
                               NodePolicy(l3_ways=2), NodePolicy()))
