@@ -35,6 +35,7 @@ usage: tools/delete_features.py [--tests none|some|all] [FEATURE]...
 
 import argparse
 import ast
+from collections.abc import Callable
 from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -103,7 +104,6 @@ PROSE = 'ghsched_nova.tests.unit.test_manual'
 TIMEOUT_S = 3600
 #: Statements of tests with entries, of which each may be for a feature.
 TABLES = (ast.Dict, ast.Tuple, ast.Set, ast.List)
-_PART = re.compile(r'^\.\. made of \S+ (\S+).*?^\.\. end$\n', re.M | re.S)
 _FAILED = re.compile(r'^(?:ERROR|FAIL): .*|^\w*(?:Error|Exception)\b.*', re.M)
 
 
@@ -436,36 +436,33 @@ class Copy:
             for folder in (self.top / package).rglob('features'):
                 for name in self.features:
                     shutil.rmtree(folder / name, ignore_errors=True)
-            for path in (self.top / package / 'features').glob('declared*.py'):
-                path.write_text(Cutter(path.read_text(),
-                                       self.features).cut())
+            self._edit(f'{package}/features/declared*.py',
+                       lambda text: Cutter(text, self.features).cut())
         for name in GUARDS:
-            path = self.top / name
-            path.write_text(Cutter(path.read_text(),
-                                   self.features).cut_tables())
-        setup = self.top / 'setup.cfg'
-        setup.write_text(''.join(
-            line for line in setup.read_text().splitlines(keepends=True)
-            if find_owner(line.replace('/', '.')) not in self.features))
+            self._edit(name, lambda text: Cutter(
+                text, self.features).cut_tables())
         names = '|'.join(self.features)
-        design = self.top / 'doc/source/contributor/design.rst'
-        design.write_text(re.sub(
-            rf'^(?:    ``({names})``  |#\. ``\w+\.features\.({names})\.).*\n'
-            r'(?:   \S.*\n)*', '', design.read_text(), flags=re.M))
-        for page in (self.top / 'doc/source/reference').rglob('*.rst'):
-            page.write_text(_PART.sub(
-                lambda part: '' if self._is_gone(part[1]) else part[0],
-                page.read_text()))
-        for rules in (self.top / 'etc/ghsched/prometheus').glob('*.yaml'):
-            rules.write_text(re.sub(
-                rf'^( +)# feature: (?:{names})\n'
-                r'\1- .*\n(?:(?:\1 .*)?\n)*', '', rules.read_text(),
-                flags=re.M))
+        feature = rf'features[./](?:{names})\b'
+        self._drop('setup.cfg',
+                   rf'.*{feature}(?: =\n(?:    .*\n)*|.*\n)')
+        self._drop('doc/source/contributor/design.rst',
+                   rf'(?:    ``(?:{names})``  |#\. ``\w+\.{feature}).*\n'
+                   r'(?:   \S.*\n)*')
+        self._drop('doc/source/reference/**/*.rst',
+                   rf'\.\. made of \S+ (?:\S*{feature}|(?:{names})\.)'
+                   r'(?:.*\n)*?\.\. end\n')
+        self._drop('etc/ghsched/prometheus/*.yaml',
+                   rf'( +)# feature: (?:{names})\n\1- .*\n(?:(?:\1 .*)?\n)*')
         self._prune_others()
 
-    def _is_gone(self, name: str) -> bool:
-        return find_owner(f'.features.{name.rpartition("features.")[2]}'
-                          ) in self.features
+    def _edit(self, pattern: str, change: Callable[[str], str]) -> None:
+        for path in self.top.glob(pattern):
+            path.write_text(change(path.read_text()))
+
+    def _drop(self, pattern: str, lines: str) -> None:
+        """Delete the lines that a regular expression matches from files."""
+        self._edit(pattern, lambda text: re.sub(f'^{lines}', '', text,
+                                                flags=re.M))
 
     def install(self) -> None:
         """Write the metadata of a distribution, which hides an installed one.
@@ -501,10 +498,8 @@ class Copy:
             words = {name.rpartition('.')[2] for name in gone.names - before}
         names = '|'.join(name.rpartition('.')[2] for name, text
                          in texts.items() if not text)
-        patterns = self.top / 'tools/releases/functional'
-        patterns.write_text(re.sub(
-            rf'^\\\.(?:{names})\\\..*\n', '', patterns.read_text(),
-            flags=re.M))
+        self._drop('tools/releases/functional',
+                   rf'\\\.(?:{names})\\\..*\n')
         for name, path in list_modules(self.top).items():
             if not texts.get(name, name):
                 path.unlink()

@@ -39,6 +39,9 @@ TREE = {
  )
 ''',
     'setup.cfg': '''\
+-ghsched_nova.features.fog =
+-    *.json
+ ghsched_nova.features.rain = *.json
 -    ghsched-fog = ghsched_nova.features.fog.command:main
      ghsched-rain = ghsched_nova.features.rain.command:main
 ''',
@@ -53,6 +56,9 @@ TREE = {
 -.. made of command ghsched_nova.features.fog.command:make_parser fog
 -
 -usage
+-
+-.. end
+-.. made of metrics fog.fog_metrics
 -
 -.. end
  .. made of command ghsched_nova.features.rain.command:make_parser rain
