@@ -158,7 +158,7 @@ class Systemd(Room):
                        f'{server.name} does not ask for its addresses')
         addresses = ' '.join(self._address(server, number)
                              for number in range(len(_PORTS)))
-        for _ in range(5):
+        for _ in range(_BOOT // 20):
             self.lab.at(server).type(server, addresses)
             with contextlib.suppress(CloudError):
                 self._wait_ready(server, 1, 20)
