@@ -341,6 +341,11 @@ def check_scheduler_node(facts: MachineFacts) -> Iterator[Check]:
 
 def _check_scheduler_filters(facts: MachineFacts) -> Check:
     """Check that nova-scheduler is configured with ghsched's filters."""
+    if not facts.available and not facts.enabled:
+        # Such as nova-cpu.conf of devstack, beside nova.conf of the scheduler.
+        return Check('filter', 'warning', 'nova-scheduler runs here, and no '
+                     'file that was read sets filters', 'name the files of '
+                     'nova-scheduler with --config-file')
     if FILTERS not in facts.available:
         return Check('filter', 'error', f'{FILTER} is not an available '
                      'filter', 'add [filter_scheduler]available_filters = '

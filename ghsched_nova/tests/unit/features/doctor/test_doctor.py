@@ -106,6 +106,7 @@ WRONG: tuple[tuple[dict, str, str], ...] = (
     ({'bandwidth': {}}, 'node_bandwidth', 'warning'),
     ({'helper': False}, 'privsep', 'error'),
     ({'available': ()}, 'filter', 'error'),
+    ({'available': (), 'enabled': ()}, 'filter', 'warning'),
     ({'enabled': ('ComputeFilter',)}, 'filter', 'error'),
     ({'enabled': (checks.FILTER, 'ComputeFilter')}, 'filter', 'error'),
     ({'enabled': ('NUMATopologyFilter', checks.FILTER)}, 'filter', 'error'),
