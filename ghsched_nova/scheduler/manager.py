@@ -109,7 +109,7 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
 
         Nova itself releases them only after a NoValidHost.
         """
-        self._seen.claims.reset()
+        self._seen.begin_request()
         call = SelectCall(context, args, kwargs)
         try:
             return self._schedule_request(call)
@@ -214,8 +214,10 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
 
     def _has_shared_group(self, policy: policies.GuestPolicy) -> bool:
         """Return whether any host has a shared group of this policy."""
-        return self._placement.is_trait_in_use(
-            names.make_share_trait(policy.fingerprint, 0))
+        trait = names.make_share_trait(policy.fingerprint, 0)
+        found: bool = self._seen.ask_once(
+            trait, lambda: self._placement.is_trait_in_use(trait))
+        return found
 
     def _select_with_retries(self, call: SelectCall, spec: shared.RequestSpec,
                              option: request_filter.VfQueryOption | None,
@@ -329,9 +331,12 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
 
         :param resource_and_traits: resource class and required traits.
         """
-        found = self._placement.get_allocation_candidates(
-            vfs.make_pf_query(*resource_and_traits), _MAX_PFS)
-        return vfs.parse_pfs(found['provider_summaries'], *resource_and_traits)
+        found: list[vfs.Pf] = self._seen.ask_once(
+            resource_and_traits, lambda: vfs.parse_pfs(
+                self._placement.get_allocation_candidates(
+                    vfs.make_pf_query(*resource_and_traits),
+                    _MAX_PFS)['provider_summaries'], *resource_and_traits))
+        return found
 
     def _has_candidates(self, query: list[tuple[str, str]]) -> bool:
         """Return whether Placement has an allocation candidate for a query."""

@@ -12,6 +12,8 @@
 
 """State of the request that a thread of nova-scheduler schedules."""
 
+from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Mapping
 import threading
 from typing import Any
@@ -40,12 +42,29 @@ class RequestState(threading.local):
         instance.
     :ivar shortages: reasons of the last refusal; empty if unknown.
     :ivar summaries: provider summaries of Placement's answer, by UUID.
+    :ivar answers: what Placement has answered to other questions since the
+        request began, by question.
     """
 
     def __init__(self, known_classes: set[str] | None = None) -> None:
         self.claims = Claims()
         self.known_classes = set() if known_classes is None else known_classes
+        self.answers: dict[Hashable, Any] = {}
         self.reset()
+
+    def begin_request(self) -> None:
+        """Forget the claims and the answers of earlier requests."""
+        self.claims.reset()
+        self.answers = {}
+
+    def ask_once(self, question: Hashable, ask: Callable[[], Any]) -> Any:
+        """Return the answer to a question, which is asked once per request.
+
+        :param ask: asks Placement.
+        """
+        if question not in self.answers:
+            self.answers[question] = ask()
+        return self.answers[question]
 
     def reset(self) -> None:
         self.lost = False

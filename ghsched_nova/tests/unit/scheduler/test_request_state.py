@@ -12,7 +12,9 @@
 
 from unittest import mock
 
+from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import request_state
+from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 
@@ -47,3 +49,27 @@ class ClaimedAmountsTest(base.TestCase):
         self.assertEqual(5, self.seen.summaries['node']['resources']['BW'][
             'used'])
         self.assertTrue(self.seen.lost)
+
+
+class QuestionsTest(base.TestCase):
+    """Questions to Placement about one request."""
+
+    def test_no_question_is_asked_twice_in_a_request(self):
+        seen, placement = request_state.RequestState(), mock.Mock()
+        placement.get_allocation_candidates.return_value = {
+            'provider_summaries': {}}
+        core = manager.CoreSchedulerManager
+        of_request = mock.Mock(_seen=seen, _placement=placement)
+        for asked in (1, 2):
+            seen.begin_request()
+            for _time in range(3):
+                core._list_free_providers(of_request, 'VF', frozenset())
+                core._has_shared_group(of_request, policy.GuestPolicy())
+                # For another search of the same request.
+                seen.reset()
+            self.assertEqual(
+                (asked, asked),
+                (placement.get_allocation_candidates.call_count,
+                 placement.is_trait_in_use.call_count))
+        core._list_free_providers(of_request, 'GPU', frozenset())
+        self.assertEqual(3, placement.get_allocation_candidates.call_count)
