@@ -294,10 +294,9 @@ class HostEngine(host_facts.HostFacts):
                     for guest in wanted.guests)), ()
             report_log.log_actions(report)
             self._foreign = frozenset(report.foreign)
-            self._unmeasured = report_log.log_new_problems(
-                report_log.UNMEASURED, report.unmeasured, self._unmeasured)
-            self._overlaps = report_log.log_new_problems(
-                report_log.OVERLAPPED, report.overlaps, self._overlaps)
+            self._unmeasured = report_log.log_unmeasured(
+                report, self._unmeasured)
+            self._overlaps = report_log.log_overlaps(report, self._overlaps)
             return (*problems, *report.problems), report.actions
 
     def release_group(self, uuid: str) -> None:

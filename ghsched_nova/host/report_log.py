@@ -12,7 +12,6 @@
 
 """Log lines about a reconciliation of resctrl."""
 
-from collections.abc import Iterable
 import logging
 
 from ghsched_nova.resctrl import model
@@ -21,29 +20,37 @@ from ghsched_nova.resctrl import reconcile as reconciling
 LOG = logging.getLogger(__name__)
 
 
-#: Warning about a guest whose bandwidth cannot be measured.
-UNMEASURED = ('ghsched: cannot measure the memory bandwidth of guest '
-              '%(uuid)s; reporting no bandwidth use for this guest: '
-              '%(reason)s')
+def log_unmeasured(
+    report: reconciling.ReconcileReport, known: frozenset[model.PolicyProblem]
+) -> frozenset[model.PolicyProblem]:
+    """Log each guest whose bandwidth cannot be measured, once.
 
-#: Warning about a guest whose reserved L3 cache ways another group uses.
-OVERLAPPED = ('ghsched: guest %(uuid)s: another control group uses the L3 '
-              'cache ways reserved for this guest (%(reason)s); change the '
-              'cache ways of the other group or remove it')
-
-
-def log_new_problems(text: str, problems: Iterable[model.PolicyProblem],
-                     known: frozenset[model.PolicyProblem]
-                     ) -> frozenset[model.PolicyProblem]:
-    """Log a warning about each guest with a problem, once.
-
-    :param text: the warning.
-    :param known: problems that were logged before.
-    :returns: all problems.
+    :param known: guests that were logged before.
+    :returns: all guests whose bandwidth cannot be measured.
     """
-    found = frozenset(problems)
+    found = frozenset(report.unmeasured)
     for problem in sorted(found - known, key=str):
-        LOG.warning(text, {'uuid': problem.guest, 'reason': problem.reason})
+        LOG.warning('ghsched: cannot measure the memory bandwidth of guest '
+                    '%(uuid)s; reporting no bandwidth use for this guest: '
+                    '%(reason)s',
+                    {'uuid': problem.guest, 'reason': problem.reason})
+    return found
+
+
+def log_overlaps(
+    report: reconciling.ReconcileReport, known: frozenset[model.PolicyProblem]
+) -> frozenset[model.PolicyProblem]:
+    """Log each guest whose reserved L3 cache ways another group uses, once.
+
+    :param known: guests that were logged before.
+    :returns: all guests whose reserved ways another group uses.
+    """
+    found = frozenset(report.overlaps)
+    for problem in sorted(found - known, key=str):
+        LOG.warning('ghsched: guest %(uuid)s: another control group uses the '
+                    'L3 cache ways reserved for this guest (%(reason)s); '
+                    'change the cache ways of the other group or remove it',
+                    {'uuid': problem.guest, 'reason': problem.reason})
     return found
 
 
