@@ -42,8 +42,8 @@ class RequestState(threading.local):
         instance.
     :ivar shortages: reasons of the last refusal; empty if unknown.
     :ivar summaries: provider summaries of Placement's answer, by UUID.
-    :ivar answers: what Placement has answered to other questions since the
-        request began, by question.
+    :ivar answers: Placement's answers to other questions since the request
+        began, by question.
     """
 
     def __init__(self, known_classes: set[str] | None = None) -> None:
