@@ -111,6 +111,8 @@ class Executor:
 
         :param entry: planned action, or problem.
         """
+        if not self.failed:
+            return False
         needed = {'', entry.guest}
         if isinstance(entry, model.Action) and entry.part:
             needed.add(entry.part)
@@ -234,7 +236,7 @@ class Executor:
         moved = []
         for tid in action.threads:
             try:
-                for group in self._list_groups_to_join(path, action):
+                for group in self._list_groups_to_join(path):
                     fs.write_line(self.files, self.root, group / 'tasks',
                                   f'{tid}\n')
             except fs.GroupError as error:
@@ -248,16 +250,14 @@ class Executor:
                 errno=errno.ESRCH)
         return tuple(moved)
 
-    def _list_groups_to_join(
-        self, path: Path, action: model.Action
-    ) -> tuple[Path, ...]:
+    def _list_groups_to_join(self, path: Path) -> tuple[Path, ...]:
         """Return the groups that a thread must join, one after the other.
 
         A thread must be in the parent control group before it can join a
         monitoring group (``__rdtgroup_move_task()`` in fs/resctrl/rdtgroup.c).
         """
-        name = naming.parse_group_name(action.group)
-        return (self.root, path) if name.is_default_monitor else (path,)
+        in_default = path.parent == self.root / naming.MONITORS
+        return (self.root, path) if in_default else (path,)
 
     def _record_failure(self, action: model.Action,
                         error: fs.GroupError,

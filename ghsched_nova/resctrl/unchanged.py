@@ -37,12 +37,10 @@ def select_unchanged_state(actual: model.Actual,
     :param actual: state before the changes.
     :param actions: the changes, including those that failed.
     """
-    changed = [(naming.parse_group_name(action.group).top, action.kind)
-               for action in actions]
-    touched = _find_left_groups(actual, actions) | {
-        top for top, _kind in changed}
-    moving = _find_unclear_groups(actual) | {
-        top for top, kind in changed if kind in _MOVING}
+    touched = (_find_left_groups(actual, actions)
+               | {_get_control_group(action.group) for action in actions})
+    moving = {_get_control_group(action.group) for action in actions
+              if action.kind in _MOVING} | _find_unclear_groups(actual)
     moved = {guest.domain.uuid for name in moving
              for guest in actual.members.get(name, ())}
     counters = actual.counters
@@ -59,7 +57,7 @@ def select_unchanged_state(actual: model.Actual,
                 if name not in touched},
         counters=counters and replace(counters, assigned={
             counted: domains for counted, domains in counters.assigned.items()
-            if naming.parse_group_name(counted[0]).top not in touched}))
+            if _get_control_group(counted[0]) not in touched}))
 
 
 def _find_left_groups(actual: model.Actual,
@@ -81,3 +79,8 @@ def _find_unclear_groups(actual: model.Actual) -> set[str]:
         name for name, guests in actual.members.items()
         if not all(actual.threads.get(guest.domain.uuid)
                    for guest in guests)}
+
+
+def _get_control_group(path: str) -> str:
+    """Return the control group of a monitoring group, or the group itself."""
+    return path.partition(f'/{naming.MONITORS}')[0]
