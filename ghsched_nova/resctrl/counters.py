@@ -130,7 +130,7 @@ def add_counter_assignments(
     counters = actual.counters
     if counters is None:
         return plan
-    measured = {group: guest for group, guest in map_measuring_groups(
+    measured = {group: guest for group, guest in map_guests_by_measured_group(
         actual.members).items()
         if guest.monitor and (group, EVENT) in counters.assigned}
     assigner = _CounterAssigner(counters, measured.keys())
@@ -147,10 +147,10 @@ def add_counter_assignments(
             for group, domains in lacking.items() if domains))
 
 
-def map_measuring_groups(
+def map_guests_by_measured_group(
     members: model.Members
 ) -> dict[str, model.ResctrlGuest]:
-    """Return the guest of each resctrl group that measures bandwidth.
+    """Return the guest whose bandwidth each resctrl group measures.
 
     :param members: guests by resctrl group.
     :returns: guests by path of the control group or monitoring group.

@@ -293,7 +293,7 @@ def _find_default_value(
     """Return the value that a schemata line has in a new control group.
 
     A cap starts at its highest value. A guarantee starts at its lowest value,
-    or at its highest if the root group has that on all domains.
+    or at its highest if the root group has the highest value on all domains.
 
     :param control: the kernel's description of the line.
     :param root: schemata of the root group.

@@ -323,7 +323,7 @@ def _round_up_value(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     value = max(value, floor, knob.minimum if knob.is_percent else 0)
     if knob.line in host.scales:
         scale = host.scales[knob.line]
-        found = scale.find_percent_at_least(value)
+        found = scale.round_percent_up(value)
         if found is None:
             raise PolicyRefused(
                 f'{key.extra_spec}={value} cannot be enforced: {knob.line} of '
@@ -400,7 +400,7 @@ def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     most = math.floor(min(100, requested.minimum + requested.burst
                           / host.burst_ratio))
     if knob.line in host.scales:
-        found = host.scales[knob.line].find_percent_at_most(most)
+        found = host.scales[knob.line].round_percent_down(most)
     else:
         found = most - most % (host.granularity if knob.stepped else 1)
     return found if found > requested.minimum else 0

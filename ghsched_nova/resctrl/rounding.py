@@ -85,7 +85,7 @@ class SettablePercentages:
         """Highest percentage that the schemata line can be set to."""
         return max(self.written, default=0)
 
-    def find_percent_at_least(self, percent: int) -> int | None:
+    def round_percent_up(self, percent: int) -> int | None:
         """Round a percentage up to one that the schemata line can be set to.
 
         Returns None if all such percentages are lower.
@@ -93,7 +93,7 @@ class SettablePercentages:
         return next((shown for shown in self.written if shown >= percent),
                     None)
 
-    def find_percent_at_most(self, percent: float) -> int:
+    def round_percent_down(self, percent: float) -> int:
         """Round a percentage down to one that the schemata line can be set to.
 
         Returns 0 if all such percentages are higher.

@@ -55,7 +55,8 @@ def read_actual_state(files: fs.Files, root: Path, wanted: model.Wanted,
         if wanted.has_single_rmid_pool else {})
     members = model.map_guests_by_group(wanted.guests, names)
     counted = (counters.read_counter_assignments(
-        files, root, counters.map_measuring_groups(members), known.counters)
+        files, root, counters.map_guests_by_measured_group(members),
+        known.counters)
         if any(guest.monitor for guest in wanted.guests) else None)
     others = (_read_schemata(files, root, names.keys() - members.keys(),
                              known.others)

@@ -94,24 +94,30 @@ class CloudQueries:
                 max((node.free for node in self.known_nodes), default=0))
 
     def is_bandwidth_too_large(self, share: int) -> bool:
-        """Return whether no node is known to have a percent of bandwidth."""
+        """Whether no host NUMA node is known to have enough free bandwidth.
+
+        :param share: needed percent of a node's bandwidth.
+        """
         most = self.largest_bandwidth
         return most is not None and most < share
 
-    def has_node_with_bandwidth(self, share: int) -> bool:
-        """Return whether a host NUMA node gives a percent of bandwidth."""
+    def has_node_with_free_bandwidth(self, share: int) -> bool:
+        """Whether a host NUMA node of the cloud has enough free bandwidth.
+
+        :param share: needed percent of a node's bandwidth.
+        """
         return (not self.is_bandwidth_too_large(share)
                 and _has_node_with_amount(share, self.ask))
 
     @property
     def bandwidth_totals(self) -> CloudTotals:
-        """Inventories of bandwidth, free or not."""
+        """Inventories of memory bandwidth, whether in use or free."""
         return (self.totals if self.read_known_totals is None
                 else self.read_known_totals())
 
     @cached_property
     def totals(self) -> CloudTotals:
-        """Inventories of hosts, free or not."""
+        """Inventories of hosts, whether in use or free."""
         return self.read_totals()
 
 
@@ -302,7 +308,7 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
     key = _get_counted_extra_spec(accounting)
     each_alone = True
     for share in sorted(set(demand.values())):
-        if not cloud.has_node_with_bandwidth(share):
+        if not cloud.has_node_with_free_bandwidth(share):
             each_alone = False
             yield _make_bandwidth_lack(share, key, cloud)
     if each_alone and len(demand) > 1 and not any(
@@ -427,7 +433,7 @@ def _find_next_bandwidth_step(share: int, cloud: CloudQueries) -> int:
     """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
-                 if one <= 100 and cloud.has_node_with_bandwidth(one)), 0)
+                 if one <= 100 and cloud.has_node_with_free_bandwidth(one)), 0)
 
 
 def _find_largest_free_amount(below: int, ask: Ask,

@@ -96,7 +96,14 @@ def count_guests(host: Host, need: Need, most: int = MOST,
 def _count_unequal_guests(host: Host, need: Need,
                           by_kind: Sequence[Sequence[int]], most: int,
                           steps: int) -> tuple[int, bool]:
-    """Return how many guests fit, and whether no more do."""
+    """Count the guests that fit on a host if their NUMA nodes differ.
+
+    :param by_kind: number of guest nodes of each kind that each host node
+        holds alone.
+    :param most: number of guests of which no more fit.
+    :param steps: limit of the search.
+    :returns: number of guests, and whether it is exact.
+    """
     smallest = _find_common_need(list(need.kinds))
     most = count_equal_guests(
         [node.find_limit(smallest, is_alone=False)[0] for node in host.nodes],
@@ -127,7 +134,11 @@ def count_equal_guests(counts: Sequence[int], guest_nodes: int,
 
 def _count_guest_nodes(counts: Sequence[int], guests: int,
                        pools: Iterable[Pool]) -> int:
-    """Return how many nodes of equal guests fit, one of each on a host node.
+    """Count the guest nodes that host nodes hold, one of each guest at most.
+
+    :param counts: number of guest nodes that each host node holds.
+    :param guests: number of guests.
+    :param pools: amounts that host nodes have in common.
     """
     return sum([count if count < guests else guests
                 for count in counts]) - sum([
@@ -135,9 +146,12 @@ def _count_guest_nodes(counts: Sequence[int], guests: int,
 
 
 def _count_excess(counts: Sequence[int], pool: Pool, guests: int) -> int:
-    """Return for how many guest nodes a pool is too small.
+    """Count the guest nodes for which a common amount is too small.
 
-    Its host nodes hold so many more.
+    The host nodes that have the amount in common would hold them otherwise.
+
+    :param counts: number of guest nodes that each host node holds.
+    :param guests: maximum number of guest nodes on one host node.
     """
     return max(0, sum(min(counts[index], guests)
                       for index in pool.members) - pool.most)
@@ -203,8 +217,8 @@ def _search_host_nodes(host: Host, need: Need,
                        ) -> tuple[int, ...] | None:
     """Choose host nodes whose sockets have enough for the guest nodes on them.
 
-    Guest nodes that take anything of a socket are placed first, each in turn
-    on all host nodes; a matching places the others.
+    Guest nodes that need VFs of a socket are placed first: all combinations of
+    their host nodes are tried. A matching places the other guest nodes.
 
     :param choices: possible host nodes of each guest node, the best first.
     """
@@ -226,10 +240,14 @@ def _search_host_nodes(host: Host, need: Need,
 
 def _list_fitting_nodes(host: Host, part: NodeNeed,
                         guest_nodes: int = 0) -> list[int]:
-    """Return the host nodes that hold a guest node, most of it first.
+    """Return the host nodes on which a guest node fits, the emptiest first.
 
-    :param guest_nodes: number of equal nodes of the guest. If given, host
-        nodes whose socket has too little for all of them hold less.
+    Host nodes that hold many guest nodes of this kind come before those that
+    hold few.
+
+    :param guest_nodes: number of equal nodes of the guest. If given, the
+        amounts that host nodes of a socket have in common are divided among
+        these host nodes.
     """
     counts = [node.count_guest_nodes(part) for node in host.nodes]
     left, pools = list(counts), host.list_pools(part) if guest_nodes else ()
@@ -247,10 +265,10 @@ def _list_fitting_nodes(host: Host, part: NodeNeed,
 
 
 def take_guests(host: Host, need: Need, guests: int) -> Host:
-    """Return a host with the resources of several guests taken.
+    """Return a host's free resources after several guests are placed.
 
     The guests are placed one after the other, each on the host nodes that hold
-    most of its nodes. Less is taken if not all fit.
+    most of its nodes. Guests that do not fit are left out.
     """
     if len(need.kinds) == 1 and not host.list_pools(need.nodes[0]):
         return _take_equal_guests(host, need, min(
@@ -264,9 +282,10 @@ def take_guests(host: Host, need: Need, guests: int) -> Host:
 
 
 def _take_equal_guests(host: Host, need: Need, guests: int) -> Host:
-    """Return a host with the resources of guests with equal nodes taken.
+    """Return a host's free resources after guests with equal nodes are placed.
 
-    Each guest node leaves room for one less.
+    Each guest node on a host node reduces by one the number of guest nodes
+    that this host node still holds.
     """
     part, width = need.nodes[0], len(need.nodes)
     left = sorted((-node.count_guest_nodes(part), node.number)
@@ -313,7 +332,7 @@ def _count_by_placing(host: Host, need: Need, most: int) -> int:
 
 
 def _find_common_need(kinds: Sequence[NodeNeed]) -> NodeNeed:
-    """Return what each of several guest NUMA nodes needs at least."""
+    """Return the amounts that each of several guest NUMA nodes needs."""
     return NodeNeed(
         tuple(map(min, *(kind.amounts for kind in kinds))),
         tuple(FewOf(min(few.amount for few in alike),
@@ -332,7 +351,7 @@ def _search_largest_count(search: '_Search', least: int,
 
     :param least: number of guests that are known to fit.
     :param most: number of guests of which no more fit.
-    :returns: number, and whether the search has come to its end.
+    :returns: number of guests, and whether the search has come to its end.
     """
     while least < most:
         guests = (least + most + 1) // 2
@@ -352,7 +371,8 @@ class _Search:
     """Search for a division of guest nodes of several kinds among host nodes.
 
     :param kinds: number of guest nodes of each kind that one guest has.
-    :param by_kind: for each kind, how many of it each host node holds alone.
+    :param by_kind: number of guest nodes of each kind that each host node
+        holds alone.
     :param steps: limit of the search.
     """
 
@@ -372,7 +392,10 @@ class _Search:
         self._steps = steps
 
     def _take(self, kind: NodeNeed, number: int) -> tuple[int, ...]:
-        """Return what guest nodes take of a socket; empty if nothing."""
+        """Return the amounts of a socket that guest nodes of one kind take.
+
+        :returns: amounts by resource; empty if all are 0.
+        """
         taken = tuple(number * kind.amounts[place]
                       for place in self._of_sockets)
         return taken if any(taken) else ()
@@ -390,7 +413,7 @@ class _Search:
                                for count in counts[place + 1:])
                     for want, counts in zip(wanted, self._by_kind,
                                             strict=True)]
-            ways = list(self._yield_ways(node, guests))
+            ways = list(self._yield_node_contents(node, guests))
             if place and node.socket != self._nodes[place - 1].socket:
                 placed = _forget_socket(placed)
             self._steps -= len(ways) * len(placed)
@@ -411,7 +434,7 @@ class _Search:
 
     def _take_of_socket(self, node: Node, used: tuple[int, ...],
                         numbers: Sequence[int]) -> tuple[int, ...] | None:
-        """Return what guest nodes take of the socket of a host node.
+        """Return the amounts of a socket that guest nodes on a host node take.
 
         :param used: amounts that other host nodes of the socket take.
         :param numbers: number of guest nodes of each kind on the host node.
@@ -426,15 +449,16 @@ class _Search:
             int.__le__, taken, map(node.free.__getitem__, self._of_sockets))
         ) else None
 
-    def _yield_ways(self, node: Node, most: int,
-                    kind: int = 0) -> Iterator[tuple[int, ...]]:
-        """Yield numbers of guest nodes of each kind that a host node holds.
+    def _yield_node_contents(self, node: Node, most: int, kind: int = 0,
+                             ) -> Iterator[tuple[int, ...]]:
+        """Yield combinations of guest nodes that a host node can hold.
 
-        The number of the last kind is the largest that is possible beside the
-        others, unless it takes something of a socket.
+        A combination is the number of guest nodes of each kind. The last kind
+        gets the largest number that fits beside the other kinds, or each
+        number up to it if this kind needs VFs of a socket.
 
-        :param most: number of guest nodes on the host node.
-        :param kind: index of the first kind to place.
+        :param most: maximum number of guest nodes on the host node.
+        :param kind: index of the first kind in the yielded combinations.
         """
         need = self._kinds[kind]
         count = min(most, node.count_guest_nodes(need))
@@ -446,13 +470,13 @@ class _Search:
             self._steps -= _TAKE_STEPS
             if self._steps < 0:
                 return
-            for others in self._yield_ways(node.take(need, number),
-                                           most - number, kind + 1):
+            for others in self._yield_node_contents(
+                    node.take(need, number), most - number, kind + 1):
                 yield (number, *others)
 
 
 def _forget_socket(placed: Mapping[_State, int]) -> dict[_State, int]:
-    """Return states without what was taken of the socket of a host node."""
+    """Return states of the search without the use of a finished socket."""
     found: dict[_State, int] = {}
     for (numbers, _taken), count in placed.items():
         found[numbers, ()] = max(count, found.get((numbers, ()), -1))

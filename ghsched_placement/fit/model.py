@@ -246,9 +246,10 @@ class Host:
     of_sockets: frozenset[int] = frozenset()
 
     def list_pools(self, part: NodeNeed) -> tuple[Pool, ...]:
-        """Return what nodes of a socket have in common for a guest node.
+        """Return the amounts of each socket that a guest node can take.
 
-        :returns: empty if the guest node needs none of it.
+        :returns: empty if the guest node needs nothing that the nodes of a
+            socket have in common.
         """
         taken = tuple(item for item in part.taken
                       if item[0] in self.of_sockets)
@@ -271,7 +272,7 @@ class Host:
 
     def has_enough_of_sockets(self, need: Need,
                               chosen: Sequence[int | None]) -> bool:
-        """Return whether sockets have enough for the nodes of a guest.
+        """Return whether each socket has enough VFs for a guest's nodes.
 
         :param chosen: number of the host node of each guest node; None for
             guest nodes that are not counted.
@@ -288,7 +289,7 @@ class Host:
                    for (socket, place), amount in taken.items())
 
     def list_limits(self, need: Need, guests: int) -> frozenset[int]:
-        """Return the resources of which no more guests than some can have.
+        """Return the resources that suffice for no more than some guests.
 
         :returns: positions of resources of the host as a whole.
         """
@@ -324,10 +325,10 @@ class Host:
 
     def _take_of_sockets(self, place: int,
                          nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return nodes without what the others of their socket have taken.
+        """Return nodes with the free amount that their socket has now.
 
         :param place: position of the resource.
-        :param nodes: nodes of this host, each without what it has taken.
+        :param nodes: nodes of this host, each with its own use subtracted.
         """
         taken = Counter[int | None]()
         for before, node in zip(self.nodes, nodes, strict=True):

@@ -57,7 +57,7 @@ class FractionsTest(base.TestCase):
                     min(value for value in reached if value >= asked),
                     rounding.make_mpam_percentages(
                         granularity, minimum
-                    ).find_percent_at_least(asked),
+                    ).round_percent_up(asked),
                 )
 
     def test_four_bits_show_100_for_less_than_100_alone(self):
@@ -86,10 +86,10 @@ class ScaleTest(base.TestCase):
         known = {value for value in readings if value is not None}
         self.assertEqual(
             min((value for value in known if value >= asked), default=None),
-            scale.find_percent_at_least(asked))
+            scale.round_percent_up(asked))
         self.assertEqual(
             max((value for value in known if value <= asked), default=0),
-            scale.find_percent_at_most(asked))
+            scale.round_percent_down(asked))
         for value, written in scale.written.items():
             self.assertEqual(value, readings[written])
             same = [one for one, shown_ in enumerate(readings)
