@@ -143,8 +143,8 @@ def make_seam_decorator(
     service starts.
 
     :param processes: services of Nova in which ghsched uses the functions.
-    :param part: part of ghsched that is off if a seam does not match; empty
-        for all that ghsched does in the services.
+    :param part: part of ghsched that is switched off if a seam does not match;
+        empty if all of ghsched is switched off in these services.
     """
     def seam(name: str, parameters: Sequence[str] | None = None,
              **more: Any) -> Callable[[_Used], _Used]:

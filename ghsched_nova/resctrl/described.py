@@ -111,7 +111,7 @@ class Control:
 
     @property
     def full_value(self) -> Fraction | None:
-        """Schemata value that allows the whole bandwidth.
+        """Schemata value that does not limit the bandwidth.
 
         The value is None if the schemata line has absolute units.
         """

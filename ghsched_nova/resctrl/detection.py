@@ -89,12 +89,12 @@ def _matches_described_cap(
 
 def _make_described_dialect(controls: Sequence[described.Control],
                             root: schemata.Schemata) -> Dialect:
-    """Make the dialect of a host whose kernel describes its schemata lines.
+    """Return a dialect for a host whose kernel describes its schemata lines.
 
-    A dialect is a variant of resctrl. This one has the unit of the described
-    cap. The caller adds the bandwidth controls.
+    A dialect is a variant of resctrl. It gets the unit in which the kernel
+    describes the bandwidth cap. The caller adds the bandwidth controls.
 
-    :param controls: the kernel's descriptions.
+    :param controls: the kernel's descriptions of schemata lines.
     :param root: schemata of the root group.
     """
     cap = next(

@@ -57,7 +57,8 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
                     *args: Any, **kwargs: Any) -> Any:
         """Claim the resources that nova-scheduler chose for a server's move.
 
-        For this claim Nova makes the PCI requests of the new flavor.
+        Nova calls this method for the claim of a resize or migration, which
+        builds the PCI requests of the new flavor.
         """
         image = kwargs.get('image_meta') or None
         if isinstance(image, dict):

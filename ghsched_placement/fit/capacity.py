@@ -381,10 +381,11 @@ def _find_socket(number: int | None, known: Mapping[int | None, NodeCapacity]
     return (socket, None) if socket is not None else (None, number)
 
 
-def make_node_shape(host: HostInventory) -> Hashable:
-    """Return a key that is equal for hosts of the same make.
+def make_hardware_key(host: HostInventory) -> Hashable:
+    """Return a key that is equal for hosts with the same hardware.
 
-    Their CPUs, memory and NUMA nodes offer the same, whatever is in use.
+    Such hosts have the same inventories of CPUs and memory and the same NUMA
+    nodes. Their usage may differ.
     """
     return (tuple(str(host.root.inventories.get(name))
                   for name in (orc.VCPU, orc.PCPU, orc.MEMORY_MB)),
@@ -478,12 +479,13 @@ def parse_numa_node_number(root: str, uuid: str, name: str) -> int | None:
 def build_described_host(providers: Sequence[Provider],
                          rooms: Mapping[int, NodeCapacity],
                          unstated: Mapping[str, str]) -> HostInventory:
-    """Build a host from its resource providers, with its CPUs and memory.
+    """Build a host from the resource providers of a host file.
 
     :param providers: the compute node's own provider first.
-    :param rooms: CPUs and memory by NUMA node. Nodes without a provider are
-        nodes of the host as well.
-    :param unstated: as in :class:`NodeInventory`.
+    :param rooms: CPUs and memory by host NUMA node. A node without a provider
+        becomes a node of the host, too.
+    :param unstated: key of the host file for each resource class whose amount
+        the file does not give.
     """
     host = _build_host(providers[0], providers)
     known = {node.number for node in host.nodes}

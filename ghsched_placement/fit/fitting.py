@@ -114,8 +114,9 @@ def check_host_capacity(host: capacity.HostInventory, *demands: GuestDemand
                         ) -> Verdict:
     """Check how many guests of one kind fit on a host, or why none fits.
 
-    :param demands: resources and traits that each guest asks for, as in
-        :func:`count_guests`. The reasons are those of the first.
+    :param demands: demand of one guest for each number of guest NUMA nodes
+        that is tried, see :func:`count_guests`. If no guest fits, the reasons
+        are those for the first demand.
     """
     verdict, demand = count_guests(host, demands), demands[0]
     if verdict.guests:
@@ -153,10 +154,11 @@ def count_guests(host: capacity.HostInventory,
     Guests get a control group of their own as long as one is free; further
     guests share one.
 
-    :param demands: resources and traits that each guest asks for. If the
-        scheduler chooses the number of guest NUMA nodes, by ascending number:
-        it tries a larger one if no guest with the smaller fits on any host.
-    :returns: count without host nodes and reasons.
+    :param demands: resources and traits that one guest asks for. If the
+        scheduler chooses the number of guest NUMA nodes, there is one demand
+        for each number, the smallest first: the scheduler tries the next one
+        if no further guest with the smaller number fits on any host.
+    :returns: number of guests. The host nodes and the reasons are empty.
     """
     free, found = host.amounts, Verdict(host.name)
     for demand in demands:

@@ -58,13 +58,14 @@ class Units:
 
     def find_limit(self, free: Amounts, taken: Taken,
                    is_sized: bool = True) -> tuple[int, int]:
-        """Return how often amounts can be taken, and what limits that.
+        """Return how many equal allocations fit, and the scarcest resource.
 
         :param free: free amount of each resource.
-        :param taken: amounts that are taken each time.
-        :param is_sized: whether the sizes of allocations are compared.
-        :returns: number, at most :data:`UNCOUNTED`, and the first position
-            with the least.
+        :param taken: amounts of one allocation.
+        :param is_sized: whether an amount must also be a size that Placement
+            allows for one allocation.
+        :returns: number of allocations, at most :data:`UNCOUNTED`, and the
+            position of the resource that limits the number.
         """
         times, limit = UNCOUNTED, 0
         for place, amount in taken:

@@ -119,14 +119,14 @@ def read_free_node_resources(
     """
     answers = client.map_in_parallel(lambda host: _read_free_host_resources(
         client, host.name, compute_nodes.get(host.uuid, {})), hosts)
-    by_shape = {capacity.make_node_shape(host): rooms for host, rooms in (
+    by_shape = {capacity.make_hardware_key(host): rooms for host, rooms in (
         *((host, tuple(node.room for node in host.nodes if node.room))
           for host in known), *zip(hosts, answers, strict=True)) if rooms}
     found: dict[str, tuple[NodeCapacity, ...]] = {}
     spread, unknown = [], []
     for host, rooms in zip(hosts, answers, strict=True):
         if rooms is None:
-            like = by_shape.get(capacity.make_node_shape(host), ())
+            like = by_shape.get(capacity.make_hardware_key(host), ())
             if not like:
                 spread.append(host.name)
             rooms = capacity.estimate_node_capacity(host, like)

@@ -201,7 +201,7 @@ def make_node_physnet(node: int) -> str:
 
 
 def _parse_node_number(text: str) -> int | None:
-    """Parse the number or the count of NUMA nodes in a pseudo network's name.
+    """Parse a NUMA node number or a number of nodes from a network's name.
 
     :param text: at most four decimal digits.
     :returns: None for a number that no host has.

@@ -142,7 +142,8 @@ def read_placement_conflict_retries(
 
     Placement retries after a conflict with another request.
 
-    :param files: files that a user has named; None for those of Placement.
+    :param files: configuration files that the user named; None for the default
+        files of Placement.
     :returns: path of placement.conf, and the option
         ``[placement]allocation_conflict_retry_count``. The option is None if
         the file cannot be read. The path is empty if there is no file.

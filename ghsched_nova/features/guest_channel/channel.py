@@ -65,7 +65,7 @@ class Channel:
         :param state: present state of the guest.
         :param first: reason of the first line.
         """
-        if self.stream is not None and self.stream.is_idle and self.sending:
+        if self.stream is not None and self.stream.is_flushed and self.sending:
             self.informed, self.sending = self.sending[0], None
         if self.stream is not None and self.stream.is_open:
             return ('' if self.last == state

@@ -145,10 +145,10 @@ class GuestChannels(compute_hooks.ComputePart):
         self._pressures = pressures
 
     def _end_streams_of_lost_connection(self) -> None:
-        """Close the streams on a connection of libvirt that was replaced.
+        """Close the streams of libvirt connections that have been replaced.
 
-        libvirt reports nothing on a stream whose libvirtd has ended, and a
-        line that libvirtd has not passed on is lost.
+        libvirt reports no event on a stream whose libvirtd has ended. Lines
+        that libvirtd had not yet passed to the guest are lost.
         """
         if not self._channels:
             return
@@ -173,7 +173,7 @@ class GuestChannels(compute_hooks.ComputePart):
 
     def make_diagnostics(self, guest: Any,
                          found: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the pressure that a guest has reported."""
+        """Return a guest's last report of its pressure, as diagnostics."""
         found_pressure = self._find_pressure(guest.uuid)
         return (pressure.make_pressure_diagnostics(found_pressure)
                 if found_pressure

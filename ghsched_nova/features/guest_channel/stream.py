@@ -107,8 +107,8 @@ class GuestStream:
             self._end(stream)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether all lines have been written."""
+    def is_flushed(self) -> bool:
+        """Whether all lines have been written to the guest."""
         return not self._rest and not self._next
 
     @property

@@ -451,7 +451,7 @@ def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
 
 
 def _parse_count(value: object) -> int:
-    """Return a number in a host's report as a non-negative integer.
+    """Return a value of a host's report if it is a non-negative integer.
 
     :raises Exception: if it is not, or if it is above a fixed maximum.
     """

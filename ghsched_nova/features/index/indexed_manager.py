@@ -119,7 +119,10 @@ class IndexedManager(manager.CoreSchedulerManager):
     def _make_cloud_queries(self, spec: shared.RequestSpec,
                             policy: policies.GuestPolicy
                             ) -> cloud_lack.CloudQueries:
-        """Return queries that the index of hosts answers where it can."""
+        """Return the queries that find the reasons of a refusal.
+
+        The index of hosts answers those that it can, Placement the others.
+        """
         cloud = super()._make_cloud_queries(spec, policy)
         memory = self._indexed and self._indexed.memory
         return memory.answer_from_index(cloud) if memory else cloud

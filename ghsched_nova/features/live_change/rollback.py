@@ -100,7 +100,9 @@ def _wait_for_abandoned_call(host: CancellingHostClient, guest: Any) -> None:
 @contextlib.contextmanager
 def lock_idle_guest(host: CancellingHostClient, guest: Any,
                     server: ServerLock) -> Iterator[Rollback]:
-    """Lock a server whose host is idle; roll back if an error is raised.
+    """Within this context, lock a server; roll back if an error is raised.
+
+    The host must have finished all calls of an earlier, abandoned change.
 
     The context yields a list of undo steps. Before each step of a change, the
     caller appends the undo step for it. After an error the undo steps run, the

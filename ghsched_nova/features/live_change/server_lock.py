@@ -79,7 +79,7 @@ class Lock:
 
     @property
     def text(self) -> str:
-        """Text of the lock in Nova's record, and its ID in RPC calls."""
+        """Reason of the lock in Nova's record, also used as its ID in RPC."""
         return f'{self.token} {self.since} {self.duration} {self.host}'
 
     @property

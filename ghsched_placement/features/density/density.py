@@ -315,7 +315,7 @@ class DensityReport:
 def predict_scenarios(machine: Machine, keys: Keys | None = None,
                       against: Machine | None = None,
                       workload: Workload | None = None) -> DensityReport:
-    """Predict how many containers run well with and without bandwidth control.
+    """Predict how many containers keep their latency goal on a machine.
 
     The report compares the number with bandwidth control with three others:
     the number without control, the number with static binding, and, if given,
@@ -323,7 +323,7 @@ def predict_scenarios(machine: Machine, keys: Keys | None = None,
 
     :param keys: bandwidth policy of the guests; None for the default.
     :param against: another machine to compare with, without bandwidth control.
-    :param workload: workload; None for the workload of the published test.
+    :param workload: workload; None for that of the published test.
     """
     asked = workload or REFERENCE
     curves = tuple(predict_latencies(machine, scenario, keys, workload=asked)

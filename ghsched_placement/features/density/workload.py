@@ -244,10 +244,13 @@ def list_guest_nodes(machine: Machine, workload: Workload, scenario: str,
                      keys: GuestPolicy | None) -> tuple[GuestNodeTraffic, ...]:
     """Return the NUMA nodes of all guests on a machine, guest by guest.
 
-    Each guest node has the memory traffic of one of its containers, or of one
-    of each vCPU class. The class of the node's first container comes first.
+    Without vCPU classes a guest node has one entry, with the memory traffic of
+    one container. With classes it has an entry for each class that has
+    containers on the node; the class of the first container comes first.
 
     :param workload: guests, and the load of their containers.
+    :param scenario: scenario of the comparison; ``none`` for guests that are
+        not bound to NUMA nodes.
     :param keys: bandwidth policy of the guests.
     """
     found = []
