@@ -168,7 +168,7 @@ def _fit_on_limited_nodes(original: Callable[..., Any], host_topology: Any,
         return original(host, guest, provider_mapping, limits=limits,
                         **pci_arguments)
     choose: CpuChoice | None = getattr(_claim, 'choose_cpus', None)
-    if choose and host_topology and instance_topology:
+    if choose and host_topology and _has_dedicated_cpus(instance_topology):
         fit_node = functools.partial(
             original, provider_mapping={},
             limits=limits and _copy_without_networks(limits))
@@ -338,8 +338,12 @@ def chooses_cpus(spec: Any) -> bool:
 
     :param spec: Nova's request, with the flavor.
     """
-    return bool(_get_topology(spec) and declared_cpus.find_cpu_choice(
-        _get_extra_specs(spec.flavor)))
+    return _has_dedicated_cpus(_get_topology(spec)) and bool(
+        declared_cpus.find_cpu_choice(_get_extra_specs(spec.flavor)))
+
+
+def _has_dedicated_cpus(topology: InstanceNUMATopology | None) -> bool:
+    return any(cell.pcpuset for cell in topology.cells) if topology else False
 
 
 def _get_topology(spec: Any) -> Any:

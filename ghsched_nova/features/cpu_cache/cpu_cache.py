@@ -18,13 +18,15 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
+import itertools
 import logging
 from pathlib import Path
-import threading
 from typing import Any
 
 from ghsched_nova.features.cpu_cache import shared_pins
+from ghsched_nova.guest import document
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import sysfs
@@ -50,19 +52,23 @@ class CpuCaches(compute_hooks.ComputePart):
         shared CPU.
     :param list_running: function that returns all running domains.
     :param connect: function that returns a connection of libvirt.
+    :param changing: lock that is held while vCPUs are pinned, also by moves
+        between host NUMA nodes.
     """
 
     def __init__(self, root: Path, list_caches: Callable[
             [], Mapping[int, Sequence[frozenset[int]]]] = dict,
             get_cpu_ratio: Callable[[], float] = float,
             list_running: Callable[[], Sequence[desired.Running]] = tuple,
-            connect: Callable[[], Any] = dict) -> None:
+            connect: Callable[[], Any] = dict,
+            changing: contextlib.AbstractContextManager[
+                Any] = contextlib.nullcontext()) -> None:
         self._root = root
         self._list_caches = list_caches
         self._get_cpu_ratio = get_cpu_ratio
         self._list_running = list_running
         self._connect = connect
-        self._pinning = threading.Lock()
+        self._changing = changing
 
     def describe_host(self, found: HostDescription) -> HostDescription:
         """Return the description of the host with the capability of caches.
@@ -78,19 +84,28 @@ class CpuCaches(compute_hooks.ComputePart):
                                    | {cache_part.CAPABILITY})
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
-        """Return a domain XML that says which guests are bound to caches."""
+        """Write the flavor's ``ghsched:cpu_cache`` into a domain's metadata.
+        """
         part = guest.policy.get_part(cache_part.CachePart)
         return (shared_pins.render_wish(xml, part.wish) if part.is_shared
                 else xml)
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
-        """Bind the shared vCPUs of a guest to the CPUs of few L3 caches."""
+        """Bind the shared vCPUs of a guest to the CPUs of few L3 caches.
+
+        A guest whose vCPUs cannot be pinned runs on the CPUs of its whole host
+        NUMA node until the next periodic task.
+        """
         if not shared_pins.read_wish(running.root):
             return
-        with self._pinning:
-            for guest, pins in self._iterate_pins({running.domain.uuid}):
-                _pin_vcpus(self._find_domain(guest), pins)
+        # Two guests that start must not choose the same caches.
+        with self._changing:
+            try:
+                for guest, pins in self._iterate_pins({running.domain.uuid}):
+                    _pin_vcpus(self._find_domain(guest), pins)
+            except Exception as error:
+                _log_failure(running, error)
 
     def reconcile_guests(self, running: Sequence[desired.Running]
                          ) -> Iterable[str]:
@@ -105,29 +120,32 @@ class CpuCaches(compute_hooks.ComputePart):
                  if one.is_readable and shared_pins.read_wish(one.root)}
         if not bound:
             return []
-        with self._pinning:
-            return [_REPAIR for guest, pins in self._iterate_pins(bound)
-                    if self._try_pinning(guest, pins)]
+        return [_REPAIR for guest, pins in self._iterate_pins(bound)
+                if self._pin_unchanged_guest(guest, pins)]
 
-    def _try_pinning(self, guest: desired.Running,
-                     pins: Mapping[int, frozenset[int]]) -> bool:
-        """Return whether vCPUs of a running guest were pinned.
+    def _pin_unchanged_guest(self, guest: desired.Running,
+                             pins: Mapping[int, frozenset[int]]) -> bool:
+        """Pin vCPUs of a running guest, unless it has changed meanwhile.
 
         A guest that libvirt migrates or saves is not pinned, because the call
-        would wait. An error is logged, so that other guests are pinned.
+        would wait, and neither is one that was moved to other host NUMA nodes.
+        An error is logged, so that other guests are pinned.
 
+        :param guest: guest with the live XML from which the pins were planned.
         :param pins: host CPUs by vCPU.
+        :returns: whether the vCPUs were pinned.
         """
         try:
-            domain = self._find_domain(guest)
-            if domain.jobInfo()[0] != _NO_JOB:
-                return False
-            _pin_vcpus(domain, pins)
+            with self._changing:
+                domain = self._find_domain(guest)
+                if (domain.jobInfo()[0] != _NO_JOB
+                        or not shared_pins.has_same_pins(
+                            guest.root, document.parse_document(
+                                domain.XMLDesc()))):
+                    return False
+                _pin_vcpus(domain, pins)
         except Exception as error:
-            LOG.warning('ghsched: cannot bind the vCPUs of guest %(name)s to '
-                        'CPUs of few L3 caches; retrying in the next periodic '
-                        'task: %(error)r',
-                        {'name': guest.domain.name, 'error': error})
+            _log_failure(guest, error)
             return False
         return True
 
@@ -135,15 +153,15 @@ class CpuCaches(compute_hooks.ComputePart):
             tuple[desired.Running, Mapping[int, frozenset[int]]]]:
         """Yield running guests whose vCPUs are to be bound to other CPUs.
 
-        Each comes with the CPUs of its vCPUs. The caller holds the lock until
-        the vCPUs are pinned, so that two guests which start do not choose the
-        same caches.
+        Each comes with the CPUs of its vCPUs.
 
         :param uuids: UUIDs of guests that may be bound to other CPUs.
         """
         guests = [one for one in self._list_running() if one.is_readable]
-        load = shared_pins.count_vcpus_by_cpu(one.root for one in guests)
         caches, ratio = self._list_caches(), self._get_cpu_ratio()
+        load = shared_pins.count_vcpus_by_cpu(
+            (one.root for one in guests),
+            frozenset().union(*itertools.chain(*caches.values())))
         for one in guests:
             if one.domain.uuid in uuids and (
                     pins := shared_pins.plan_pins(one.root, load, caches,
@@ -152,6 +170,12 @@ class CpuCaches(compute_hooks.ComputePart):
 
     def _find_domain(self, guest: desired.Running) -> Any:
         return self._connect().lookupByUUIDString(guest.domain.uuid)
+
+
+def _log_failure(guest: desired.Running, error: Exception) -> None:
+    LOG.warning('ghsched: cannot bind the vCPUs of guest %(name)s to CPUs of '
+                'few L3 caches; retrying in the next periodic task: '
+                '%(error)r', {'name': guest.domain.name, 'error': error})
 
 
 def _pin_vcpus(domain: Any, pins: Mapping[int, frozenset[int]]) -> None:
@@ -172,4 +196,5 @@ def make_compute_part(services: compute_hooks.ComputeServices) -> CpuCaches:
                 for node, cpus in services.list_shared_cpus().items()}
     return CpuCaches(Path(services.section.sysfs_path), list_caches,
                      services.get_cpu_ratio, services.list_running,
-                     lambda: services.libvirt_host.get_connection())
+                     lambda: services.libvirt_host.get_connection(),
+                     services.changing)

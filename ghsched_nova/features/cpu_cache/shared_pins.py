@@ -27,6 +27,7 @@ from lxml import etree
 from ghsched_nova.guest import cells as guest_cells
 from ghsched_nova.guest import document
 from ghsched_nova.guest import thread_pins
+from ghsched_placement.base import cpulist
 from ghsched_placement.features.cpu_cache import cache_part
 from ghsched_placement.features.cpu_cache import shared_choice
 
@@ -56,17 +57,32 @@ def read_wish(root: etree._Element) -> str:
     return '' if element is None else str(element.get('wish', ''))
 
 
-def count_vcpus_by_cpu(roots: Iterable[etree._Element]) -> dict[int, float]:
+def count_vcpus_by_cpu(roots: Iterable[etree._Element],
+                       shared_cpus: frozenset[int]) -> dict[int, float]:
     """Return the number of vCPUs of running guests on each host CPU.
 
     A vCPU that may run on several CPUs counts for an equal part on each.
 
     :param roots: root elements of the guests' live XML.
+    :param shared_cpus: shared CPUs of the host, on which the vCPUs of a guest
+        run whose XML names no CPUs.
     """
     load: dict[int, float] = {}
     for root in roots:
-        _add_vcpus(load, _parse_vcpu_pins(root))
+        pins = _parse_vcpu_pins(root)
+        _add_vcpus(load, pins)
+        vcpu = root.find('vcpu')
+        floating = 0 if vcpu is None else int(vcpu.text or 0) - len(pins)
+        cpus = shared_cpus if vcpu is None else cpulist.parse_cpu_list(
+            vcpu.get('cpuset', '')) or shared_cpus
+        for cpu in cpus:
+            load[cpu] = load.get(cpu, 0) + max(0, floating) / len(cpus)
     return load
+
+
+def has_same_pins(first: etree._Element, second: etree._Element) -> bool:
+    """Whether the vCPUs of two domain XMLs are pinned to the same CPUs."""
+    return _parse_vcpu_pins(first) == _parse_vcpu_pins(second)
 
 
 def plan_pins(root: etree._Element, load: dict[int, float],

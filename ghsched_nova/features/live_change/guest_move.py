@@ -197,7 +197,8 @@ class Mover:
                 domain.write_policy(wanted)
             self._engine.reconcile_guest(
                 desired.parse_running_domain(domain.live_xml, domain.guest.id))
-        self._pin_threads(domain, request)
+        with self._changing:
+            self._pin_threads(domain, request)
         self._memory.move_guest_memory(
             domain.guest.name, dict(move.nodes_moved.values()),
             [cell.host_node for cell in move.before])

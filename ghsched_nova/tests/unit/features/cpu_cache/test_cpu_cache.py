@@ -230,6 +230,32 @@ class NodesTest(base.TestCase):
         self.assertIsNone(self.fit((2, 1)))
 
 
+    def test_unequal_nodes_on_shared_cpus_are_fitted_as_nova_does(self):
+        """Nova takes the emptiest host nodes, which are the last of many."""
+        numa.patch_numa_fit()
+        cells = [objects.NUMACell(
+            id=node, cpuset=set(range(8 * node, 8 * node + 8)), pcpuset=set(),
+            memory=4096, cpu_usage=8 - node, memory_usage=512 * (8 - node),
+            mempages=[], pinned_cpus=set(), siblings=[],
+            network_metadata=objects.NetworkMetadata(physnets=set()))
+            for node in range(8)]
+        guest = objects.InstanceNUMATopology(cells=[
+            objects.InstanceNUMACell(
+                id=number, cpuset=set(range(8 * number, 9 * number + 1)),
+                pcpuset=set(), memory=256, pagesize=None, cpu_policy=None,
+                cpu_pinning={}) for number in range(3)])
+        for wish in ('none', 'prefer', 'require'):
+            flavor = objects.Flavor(extra_specs={'ghsched:cpu_cache': wish})
+            with numa.choosing_cpus(flavor):
+                found = hardware.numa_fit_instance_to_host(
+                    objects.NUMATopology(cells=cells), guest.obj_clone(), {},
+                    numa.make_limits(types.SimpleNamespace(
+                        cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0),
+                        set(), False))
+            self.assertEqual([7, 6, 5], found and [
+                cell.id for cell in found.cells], wish)
+
+
 class HostTest(base.TestCase):
 
     def describe(self, caches):

@@ -89,6 +89,9 @@ class Domain:
     def __init__(self, host, uuid):
         self.host, self.uuid = host, uuid
 
+    def XMLDesc(self):
+        return self.host.xml[self.uuid]
+
     def jobInfo(self):
         return [self.host.jobs.get(self.uuid, 0)] + [0] * 11
 
@@ -176,17 +179,44 @@ class BoundGuestsTest(base.TestCase):
     def test_error_of_one_guest_is_logged_and_others_are_bound(self):
         self.host.xml['a'] = make_xml('a', (2, '0-7'))
         self.host.xml['b'] = make_xml('b', (2, '0-7'))
-        self.host.jobs['a'] = None
-        find = self.host.lookupByUUIDString
-
-        def find_or_fail(uuid):
-            if uuid == 'a':
-                raise RuntimeError('gone')
-            return find(uuid)
-        self.host.lookupByUUIDString = find_or_fail
+        self.fail_on('a')
         self.assertEqual(['cache_pins'], self.host.reconcile())
         self.assertIn("vCPUs of guest i-a to CPUs of few L3 caches",
                       self.log.output)
+
+    def fail_on(self, uuid):
+        find = self.host.lookupByUUIDString
+
+        def find_or_fail(found):
+            if found == uuid:
+                raise RuntimeError('libvirt is busy')
+            return find(found)
+        self.host.lookupByUUIDString = find_or_fail
+
+    def test_guest_that_cannot_be_bound_starts_on_its_whole_node(self):
+        self.fail_on('a')
+        self.host.start('a', (2, '0-7'), wish='require')
+        self.assertEqual(['0-7', '0-7'], self.host.read('a'))
+        self.assertIn('guest i-a to CPUs of few L3 caches', self.log.output)
+
+    def test_guest_that_moves_between_nodes_meanwhile_is_left_alone(self):
+        """A report read the guest on node 0, and then a move pinned it."""
+        self.host.xml['a'] = make_xml('a', (2, '0-7'))
+        find = self.host.lookupByUUIDString
+
+        def move_and_find(uuid):
+            self.host.xml['a'] = make_xml('a', (2, '8-15'))
+            return find(uuid)
+        self.host.lookupByUUIDString = move_and_find
+        self.assertEqual([], self.host.reconcile())
+        self.assertEqual(['8-15', '8-15'], self.host.read('a'))
+
+    def test_guests_without_a_topology_are_counted_where_they_may_run(self):
+        for cpuset, expected in (('', '0-3'), ('0-7', '0-7')):
+            self.host.xml['n'] = make_xml('n', (20, ''), wish='').replace(
+                '<vcpu>', f'<vcpu cpuset="{cpuset}">' if cpuset else '<vcpu>')
+            self.host.start('a', (2, '0-7'))
+            self.assertEqual([expected] * 2, self.host.read('a'), cpuset)
 
     def test_required_caches_hold_as_guests_come_and_go(self):
         draw = random.Random(300)  # noqa: S311
