@@ -353,15 +353,18 @@ def _retry_lost_claims(select_hosts: Callable[[], Any],
 
     :param flavor: name of the flavor.
     """
+    def prepare_retry(_state: tenacity.RetryCallState) -> None:
+        seen.answers.clear()
+        LOG.info('ghsched: another request claimed the resources first; '
+                 'scheduling flavor %s again', flavor)
+
     return retries.call_with_retries(
         select_hosts,
         tenacity.retry_if_exception(
             lambda error: (isinstance(error, exception.NoValidHost)
                            and seen.lost)),
         tenacity.stop_after_attempt(ATTEMPTS),
-        on_retry=lambda _state: LOG.info(
-            'ghsched: another request claimed the resources first; '
-            'scheduling flavor %s again', flavor))
+        on_retry=prepare_retry)
 
 
 def _get_valid_policy(spec: shared.RequestSpec) -> policies.GuestPolicy | None:

@@ -217,24 +217,34 @@ def _search_host_nodes(host: Host, need: Need,
                        ) -> tuple[int, ...] | None:
     """Choose host nodes whose sockets have enough for the guest nodes on them.
 
-    Guest nodes that need VFs of a socket are placed first: all combinations of
-    their host nodes are tried. A matching places the other guest nodes.
+    Guest nodes that need VFs of a socket are placed first, by a search with a
+    limit of steps. A matching places the other guest nodes.
 
     :param choices: possible host nodes of each guest node, the best first.
     """
     first = [index for index, part in enumerate(need.nodes)
              if host.list_pools(part)]
-    for chosen in itertools.islice(itertools.product(
-            *map(choices.__getitem__, first)), MAX_STEPS // _TAKE_STEPS):
-        fixed = dict(zip(first, chosen, strict=True))
-        if len(set(chosen)) == len(chosen) and host.has_enough_of_sockets(
-                need, [fixed.get(index) for index in range(len(choices))]):
-            found = matching.match_items_to_places([
-                [fixed[index]] if index in fixed else [
-                    node for node in of_part if node not in chosen]
-                for index, of_part in enumerate(choices)])
-            if found is not None:
-                return found
+    steps = iter(range(MAX_STEPS // _TAKE_STEPS))
+
+    def place_rest(placed: dict[int, int]) -> Iterator[dict[int, int]]:
+        if len(placed) == len(first):
+            yield placed
+            return
+        index = first[len(placed)]
+        for node in choices[index]:
+            more = {**placed, index: node}
+            if (node not in placed.values() and next(steps, None) is not None
+                    and host.has_enough_of_sockets(
+                        need, [*map(more.get, range(len(choices)))])):
+                yield from place_rest(more)
+
+    for placed in place_rest({}):
+        found = matching.match_items_to_places([
+            [placed[index]] if index in placed else [
+                node for node in of_part if node not in placed.values()]
+            for index, of_part in enumerate(choices)])
+        if found is not None:
+            return found
     return None
 
 

@@ -142,6 +142,8 @@ class GuestStream:
                   reference: weakref.ref['GuestStream']) -> None:
         if (guest := reference()) is not None:
             guest._on_event(stream, events)
+        else:
+            stream.eventRemoveCallback()
 
     def _on_event(self, stream: Any, events: int) -> None:
         try:
