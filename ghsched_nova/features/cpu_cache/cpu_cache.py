@@ -61,14 +61,14 @@ class CpuCaches(compute_hooks.ComputePart):
             get_cpu_ratio: Callable[[], float] = float,
             list_running: Callable[[], Sequence[desired.Running]] = tuple,
             connect: Callable[[], Any] = dict,
-            changing: contextlib.AbstractContextManager[
-                Any] = contextlib.nullcontext()) -> None:
+            changing: contextlib.AbstractContextManager[Any] | None = None
+    ) -> None:
         self._root = root
         self._list_caches = list_caches
         self._get_cpu_ratio = get_cpu_ratio
         self._list_running = list_running
         self._connect = connect
-        self._changing = changing
+        self._changing = changing or contextlib.nullcontext()
 
     def describe_host(self, found: HostDescription) -> HostDescription:
         """Return the description of the host with the capability of caches.

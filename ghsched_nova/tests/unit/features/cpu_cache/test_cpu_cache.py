@@ -229,7 +229,6 @@ class NodesTest(base.TestCase):
                          self.fit((1, 2)))
         self.assertIsNone(self.fit((2, 1)))
 
-
     def test_unequal_nodes_on_shared_cpus_are_fitted_as_nova_does(self):
         """Nova takes the emptiest host nodes, which are the last of many."""
         numa.patch_numa_fit()
