@@ -104,10 +104,10 @@ class ReportTest(FilterTestCase):
         for path in ('/ghsched', '/ghsched/', f'/{"a1" * 16}/ghsched'):
             found = self.ask(b'', path, 'GET')
             self.assertEqual(200, found.status_int)
-            self.assertEqual({
-                'version': 1, 'reports': ['refusals'],
-                'actions': ['blame', 'extra_specs', 'move_nodes']},
-                found.json)
+            self.assertEqual({'version', 'reports', 'actions'}, {*found.json})
+            # Other features have reports and actions as well.
+            self.assertLessEqual({'extra_specs', 'move_nodes'},
+                                 {*found.json['actions']})
         self.context = None
         self.assertEqual(403, self.ask(b'', '/ghsched', 'GET').status_int)
 
