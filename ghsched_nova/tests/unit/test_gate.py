@@ -16,6 +16,7 @@ Zuul leaves a job out without an error if no variant of a parent is defined
 for the branch, so what it knows of other repositories is recorded here.
 """
 
+import ast
 import configparser
 import itertools
 import pathlib
@@ -23,6 +24,7 @@ import re
 
 import yaml
 
+from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
 TOP = pathlib.Path(__file__).parents[3]
@@ -176,6 +178,29 @@ class ZuulTest(base.TestCase):
         self.assertNotEqual([], modules)
         for module in modules:
             self.assertRegex(module, pattern)
+
+
+class TempestTest(base.TestCase):
+    """Tables of the tempest plugin, which needs a cloud to run."""
+
+    def test_contradiction_is_refused_with_the_key_that_tempest_expects(self):
+        tree = ast.parse((TOP / 'tempest_plugin/tests/api/test_flavors.py'
+                          ).read_text())
+        table, = (ast.literal_eval(node.value) for node in tree.body
+                  if isinstance(node, ast.Assign)
+                  and ast.unparse(node.targets[0]) == 'CONTRADICTIONS')
+        for keys, named in table:
+            specs = {'hw:numa_nodes': '1', **keys.pop('specs', {}),
+                     **{f'ghsched:{key}': str(value)
+                        for key, value in keys.items()}}
+            error = self.assertRaises(policy.PolicyError, self.check, specs)
+            self.assertIn(f'ghsched:{named}', str(error))
+
+    def check(self, extra_specs):
+        """Check a flavor as nova-api does."""
+        for key in filter(lambda key: key.startswith('ghsched:'), extra_specs):
+            policy.check_extra_spec(key, extra_specs[key])
+        policy.check_flavor(extra_specs, extra_specs, 1)
 
 
 class ToxTest(base.TestCase):

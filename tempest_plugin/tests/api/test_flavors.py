@@ -38,7 +38,8 @@ CONTRADICTIONS = (
     ({'irq_bypass': 'required'}, 'irq_bypass'),
     ({'pv_hints': 'dedicated'}, 'pv_hints'),
     ({'cpu_cache': 'require', 'vcpu_scheduler': 'fifo',
-      'vcpu_runtime_us': 4000, 'vcpu_period_us': 10000}, 'cpu_cache'),
+      'vcpu_runtime_us': 4000, 'vcpu_period_us': 10000,
+      'specs': {'hw:cpu_policy': 'shared'}}, 'cpu_cache'),
     ({'vfs': 'nic'}, 'vfs'),
     ({'guest_channel': 'both'}, 'guest_channel'),
 )
