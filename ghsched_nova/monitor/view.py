@@ -393,10 +393,8 @@ def _make_class_usages(limit_cache: effective_limits.LimitCache,
                   if group.group.lines is not None))
 
 
-def is_group_of_class(name: str, vcpu_class: VcpuClass) -> bool:
+def is_group_of_class(name: naming.GroupName, vcpu_class: VcpuClass) -> bool:
     """Whether a guest's control group belongs to a vCPU class of the guest.
-
-    :param name: name of the control group.
     """
     return (name.vcpu_class == vcpu_class.name
             or name.is_of_vcpus(vcpu_class.vcpus or ()))

@@ -38,7 +38,6 @@ from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor import topology
-from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 
 #: Returns the free amounts of a provider, by resource class.
@@ -96,11 +95,10 @@ def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
     amounts = policy.get_resources_by_node(
         shared.config().ghsched.bandwidth_accounting).get(
             0, {}) if policy else {}
+    part, page_size = host_nodes.list_sized_guest_nodes(
+        guest, host_nodes.count_threads_per_core(view))[0]
     part = replace(
-        host_nodes.list_guest_node_requirements(
-            guest, host_nodes.count_threads_per_core(view))[0],
-        cpu_cache=topology.parse_cpu_cache(spec.flavor.extra_specs))
-    size = guest.cells[0].pagesize
+        part, cpu_cache=topology.parse_cpu_cache(spec.flavor.extra_specs))
     counts = {}
     for room in numa.list_node_capacities(view.numa_topology, view):
         free = get_free_amounts(names.make_numa_provider_uuid(

@@ -95,7 +95,10 @@ def check_group_ids(facts: GroupFacts) -> Iterator[Check]:
 
 
 def _make_kernel_warning(bound: kernel_mode.KernelBinding) -> Check:
-    """Return a warning that limits of guests do not hold the kernel's work."""
+    """Return a warning that the kernel's work for guests is not limited.
+
+    The guests' bandwidth caps and guarantees do not apply to this work.
+    """
     group = (f'control group {bound.group.control}' if bound.group.control
              else 'default control group')
     return Check(

@@ -35,7 +35,8 @@ class ParavirtualHints(compute_hooks.ComputePart):
         self._machine = machine
 
     def describe_host(self, found: HostDescription) -> HostDescription:
-        """Return the description of the host with the capability of hints."""
+        """Add the capability of KVM's hints to the description of an x86 host.
+        """
         if self._machine not in document.X86:
             return found
         return dataclasses.replace(found, capabilities=found.capabilities

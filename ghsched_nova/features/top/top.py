@@ -207,7 +207,7 @@ def _print_largest_bandwidth_users(arguments: argparse.Namespace) -> int:
     try:
         path = (arguments.history
                 or _get_state_path_or_default() / HISTORY)
-        history = usage_history.from_file(path)
+        history = usage_history.read_history(path)
     except OSError as error:
         print(f'ghsched-top: cannot read the record of nova-compute: {error}',
               file=sys.stderr)
