@@ -102,7 +102,8 @@ class CpuCaches(compute_hooks.ComputePart):
         # Two guests that start must not choose the same caches.
         with self._changing:
             try:
-                for guest, pins in self._iterate_pins({running.domain.uuid}):
+                for guest, pins in self._iterate_pins(
+                        self._list_running(), {running.domain.uuid}):
                     _pin_vcpus(self._find_domain(guest), pins)
             except Exception as error:
                 _log_failure(running, error)
@@ -120,7 +121,7 @@ class CpuCaches(compute_hooks.ComputePart):
                  if one.is_readable and shared_pins.read_wish(one.root)}
         if not bound:
             return []
-        return [_REPAIR for guest, pins in self._iterate_pins(bound)
+        return [_REPAIR for guest, pins in self._iterate_pins(running, bound)
                 if self._pin_unchanged_guest(guest, pins)]
 
     def _pin_unchanged_guest(self, guest: desired.Running,
@@ -149,15 +150,17 @@ class CpuCaches(compute_hooks.ComputePart):
             return False
         return True
 
-    def _iterate_pins(self, uuids: Collection[str]) -> Iterator[
-            tuple[desired.Running, Mapping[int, frozenset[int]]]]:
+    def _iterate_pins(
+            self, running: Sequence[desired.Running], uuids: Collection[str]
+    ) -> Iterator[tuple[desired.Running, Mapping[int, frozenset[int]]]]:
         """Yield running guests whose vCPUs are to be bound to other CPUs.
 
         Each comes with the CPUs of its vCPUs.
 
+        :param running: all running domains.
         :param uuids: UUIDs of guests that may be bound to other CPUs.
         """
-        guests = [one for one in self._list_running() if one.is_readable]
+        guests = [one for one in running if one.is_readable]
         caches, ratio = self._list_caches(), self._get_cpu_ratio()
         load = shared_pins.count_vcpus_by_cpu(
             (one.root for one in guests),
