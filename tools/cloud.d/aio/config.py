@@ -263,6 +263,9 @@ def _nova_common(settings: Settings) -> dict[str, Section]:
             'manager_shutdown_timeout': 2,
             'report_interval': 3,
             'service_down_time': 60,
+            # nova-compute of a node that is emulated starts its privileged
+            # process for its first console, for a minute on a busy machine.
+            'rpc_response_timeout': 180,
             # A tenant can resize where there is no second host.
             'allow_resize_to_same_host': len(settings.hosts) == 1},
         'oslo_concurrency': _lock(settings),

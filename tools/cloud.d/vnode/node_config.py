@@ -42,8 +42,7 @@ def nova_compute(settings: Settings) -> Config:
         'DEFAULT': {'host': machine.NAME, 'my_ip': machine.NODE_ADDRESS,
                     'state_path': _STATE,
                     'instances_path': f'{_STATE}/instances',
-                    'reserved_host_memory_mb': 256,
-                    'rpc_response_timeout': 180},
+                    'reserved_host_memory_mb': 256},
         'oslo_concurrency': {'lock_path': f'{_STATE}/lock'},
         'compute': {
             'cpu_shared_set': _list(shared),
