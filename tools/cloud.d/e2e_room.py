@@ -85,6 +85,10 @@ class Room:
     def nothing_left(self) -> None:
         """Check that a test has left nothing; its servers are deleted."""
 
+    def read_evidence(self) -> str:
+        """What is to be printed of the host when a test has failed."""
+        return ''
+
     @property
     def services(self) -> services.Cloud:
         return services.cloud(self.settings)
@@ -210,8 +214,9 @@ def _run(room: Room, name: str) -> None:
 
 
 def _tidy(room: Room) -> None:
-    """Give the next test a chance."""
+    """Show the end of the host's log, and give the next test a chance."""
     try:
+        print(room.read_evidence())
         cli.up(room.settings)
         room.lab.clean()
     except Exception as error:
