@@ -53,7 +53,7 @@ class Change(Protocol):
 
     @property
     def reason(self) -> str:
-        """Present value, as text."""
+        """Text for the log: the value that is found before the change."""
 
 
 @dataclass(frozen=True)

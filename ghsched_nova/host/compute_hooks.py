@@ -303,8 +303,9 @@ class ComputeParts:
         :param take: function that takes the snapshot.
         """
         if not self._observing.acquire(timeout=OBSERVE_WAIT_S):
-            LOG.warning('ghsched: not recording this report of the host: an '
-                        'earlier one is still being recorded after %d s',
+            LOG.warning('ghsched: features do not see this report of the '
+                        'host, because they have been busy with an earlier '
+                        'one for %d s; load and bursts have a gap',
                         OBSERVE_WAIT_S)
             return
         try:

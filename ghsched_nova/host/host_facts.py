@@ -81,7 +81,7 @@ class HostFacts:
         root, sysfs = self.root, self._sysfs
         settings = make_host_settings(self.section)
         basis = (host_texts.read_files(root, sysfs), settings,
-                 self._rounding.get_measured_percentages())
+                 self._rounding.get_measured_rounding())
         made = self._made
         if made is None or made[0] != basis:
             made = self._made = basis, resctrl_host.make_host(*basis)

@@ -74,8 +74,8 @@ class RoundingCache:
         self._retry_at = 0.0
         self._failure = ''
 
-    def get_measured_percentages(self) -> _Known:
-        """Return the measured rounding of percentages, by schemata line.
+    def get_measured_rounding(self) -> _Known:
+        """Return how the kernel rounds percentages, by schemata line.
 
         The kernel rounds percentages that are written to a schemata line. How
         it rounds was measured. Measurements from before resctrl was last
@@ -101,7 +101,7 @@ class RoundingCache:
 
         :returns: whether all lines of the host are measured.
         """
-        self.get_measured_percentages()
+        self.get_measured_rounding()
         with self._lock:
             # Another thread may have measured since this host was read.
             if self._lines.keys() >= set(host.unmeasured):

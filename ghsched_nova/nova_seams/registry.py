@@ -112,7 +112,7 @@ class Seam:
     parts: frozenset[tuple[str, str]] = frozenset()
 
     def accepts(self, found: tuple[str, ...]) -> bool:
-        """Return whether a function with some parameters is this seam.
+        """Return whether a function of Nova has the parameters declared here.
 
         :param found: names of the parameters; empty for an attribute.
         """

@@ -237,9 +237,10 @@ def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
 
 
 def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
-    """Set the maximum values of a dialect to those in info/MB/features.
+    """Return a dialect with the highest values that the kernel accepts.
 
-    A dialect is a known variant of resctrl.
+    A dialect is a known variant of resctrl. The file info/MB/features gives
+    the highest value of each setting of memory bandwidth, as ``name@value``.
     """
     maximums = dict(word.split('@', 1) for word in
                     info.get('MB/features', '').split() if '@' in word)

@@ -340,17 +340,20 @@ class RecordFormat(Protocol):
         """Key of the record in the stats or the diagnostics."""
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether the fields contain this record, but it is malformed."""
+        """Whether a host's stats or diagnostics have this record malformed."""
 
 
 @dataclass(frozen=True)
 class ListFormat:
-    """Format of a record that is a list; its malformed items are ignored."""
+    """Format of a record that is a list, such as that of refused guests.
+
+    Malformed items of the list are ignored.
+    """
 
     key: str
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether the fields contain this record, but it is not a list."""
+        """Whether a host's stats have something else under the list's key."""
         return not isinstance(fields.get(self.key), list | None)
 
 

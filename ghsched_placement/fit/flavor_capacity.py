@@ -87,8 +87,9 @@ def add_up_verdicts(flavor: str, verdicts: Iterable[tuple[fitting.Verdict,
                           dict(binding))
 
 
-def count_flavor(flavor: str, groups: Iterable[EqualHosts],
-                 demands: Sequence[GuestDemand]) -> FlavorCapacity:
+def count_guests_of_flavor(
+        flavor: str, groups: Iterable[EqualHosts],
+        demands: Sequence[GuestDemand]) -> FlavorCapacity:
     """Return how many further guests of a flavor fit into a cloud.
 
     :param groups: hosts of the cloud, see :func:`group_equal_hosts`.

@@ -44,13 +44,14 @@ def check_dedicated_cpus(key: Key, extra_specs: Mapping[str, str]) -> None:
 
 def warn_of_shared_emulator(key: Key, value: str,
                             extra_specs: Mapping[str, str]) -> str:
-    """Return a warning if only some hosts have other CPUs for QEMU itself.
+    """Return a warning if some hosts run QEMU's threads on the vCPUs' CPUs.
 
     With ``hw:emulator_threads_policy=share`` the threads of QEMU are on the
-    CPUs of ``[compute]cpu_shared_set``. Without this option they are on those
-    of the vCPUs.
+    CPUs of ``[compute]cpu_shared_set``. On hosts without this option they are
+    on those of the vCPUs.
 
-    :param key: key of the flavor that needs other CPUs.
+    :param key: key of the flavor that forbids QEMU's threads there.
+    :param value: value of the key, for the warning.
     :returns: empty if there is nothing to warn of.
     """
     if extra_specs.get(EMULATOR_POLICY) != 'share':

@@ -597,9 +597,11 @@ def _make_node_policy(general: Mapping[str, Value],
                       node: int, suffix: str = '') -> NodePolicy:
     """Return the bandwidth and L3 ways of a guest NUMA node.
 
-    :param general: values by key, for all guest nodes.
+    :param general: values by key such as ``mem_bw_min``, for all guest nodes.
     :param special: values by key and guest node.
-    :param suffix: end of the names of the keys of a vCPU class.
+    :param suffix: for the keys of a vCPU class, which is a set of vCPUs with
+        limits of its own, ``.`` and the name of the class; for errors only.
+    :raises PolicyError: if values contradict each other.
     """
     def get(key: keys.Key, default: Value | None) -> Any:
         return special.get((key.name, node), general.get(key.name, default))

@@ -207,7 +207,9 @@ def _collect_records_of_host(
         records: Sequence[Mapping[str, Any]], node: Mapping[str, Any],
         migrations: Callable[[], Mapping[str, str]], ask_host: bool,
         accounting: policies.Accounting | None) -> HostRecords:
-    """Read the records of a host in Placement, in Nova and on the host itself.
+    """Read what Placement, Nova and the host itself record of a host's guests.
+
+    The audit compares these records with each other.
 
     :param records: server records of Nova's API for the host.
     :param node: compute node record of Nova's API; empty if it does not exist.

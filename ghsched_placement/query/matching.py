@@ -134,8 +134,11 @@ class CheapestAssignment:
     of_item: Sequence[int]
     of_place: Mapping[int, int]
 
-    def list_places(self) -> tuple[int, ...]:
-        """Return the place of each item in this assignment, in item order."""
+    def list_places_of_items(self) -> tuple[int, ...]:
+        """Return to which place each item is assigned, in item order.
+
+        Items are guest NUMA nodes, for example, and places host NUMA nodes.
+        """
         place_of = {item: place for place, item in self.item_at.items()}
         return tuple(place_of[item] for item in range(len(place_of)))
 
@@ -228,12 +231,13 @@ def yield_assignments_by_cost(costs: Costs, tie_break: TieBreak, steps: Steps
     best = find_cheapest_assignment(costs, steps)
     if best is None:
         return
-    least = _sum_costs(costs, best.list_places())
+    least = _sum_costs(costs, best.list_places_of_items())
     ways: list[Any] = [((least, *tie_break(())), (), best.item_at)]
     is_first = True
     while ways and (steps.has_steps_left or is_first):
         if not steps.has_steps_left:
-            yield (least, *tie_break(best.list_places())), best.list_places()
+            places = best.list_places_of_items()
+            yield (least, *tie_break(places)), places
             return
         key, places, item_at = heapq.heappop(ways)
         moved = _complete_assignment(costs, places, item_at, steps)

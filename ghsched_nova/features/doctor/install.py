@@ -36,7 +36,9 @@ _DIRECTORIES = (Path('/run/ghsched-api'), Path('/etc/nova'))
 
 
 def check_api_pipeline(api_paste: str | None) -> Iterator[checks.Check]:
-    """Check that nova-api's paste pipeline contains ghsched's filter.
+    """Yield the result of a check that nova-api's pipeline has our filter.
+
+    The filter validates the flavors of admins.
 
     :param api_paste: text of api-paste.ini; None without nova-api.
     """
@@ -122,10 +124,10 @@ def add_install_command(subparsers: Any) -> None:
                         help='configuration file of the Nova service (repeat '
                              'for several; default: the files that '
                              'nova-compute reads)')
-    parser.set_defaults(run=run_install_command)
+    parser.set_defaults(run=run_check_install_command)
 
 
-def run_install_command(arguments: argparse.Namespace) -> int:
+def run_check_install_command(arguments: argparse.Namespace) -> int:
     """Print the parts of ghsched that are missing on this node.
 
     :returns: exit status: 0 if nothing is missing, 1 if something is missing,

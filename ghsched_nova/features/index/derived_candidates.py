@@ -118,9 +118,15 @@ def make_template_cache() -> Templates:
     return AgedCache(TEMPLATE_AGE, MAX_TEMPLATES)
 
 
-def find_template(templates: Templates, query: Hashable,
-                  view: HostView) -> Template | None:
-    """Return the template of a query for hosts that are similar to a host."""
+def find_candidate_template(templates: Templates, query: Hashable,
+                            view: HostView) -> Template | None:
+    """Return the template from which a host's candidates can be derived.
+
+    Placement has answered the same query for another host, whose providers and
+    inventories have the same shape.
+
+    :returns: None if Placement has not, or too long ago.
+    """
     left = view.row.placement_headroom
     return templates.get_fresh_value((query, left and left.shape))
 

@@ -418,8 +418,8 @@ class _CandidateCollector:
         :param view: free resources of the host.
         """
         row, search = view.row, self._search
-        template = derived_candidates.find_template(self._templates,
-                                                    self._query, view)
+        template = derived_candidates.find_candidate_template(
+            self._templates, self._query, view)
         derived = (derived_candidates.derive_candidates(template, view)
                    if template is not None else [])
         if derived:

@@ -347,8 +347,9 @@ class IndexedScheduler:
             LOG.info(
                 'ghsched: index of %(hosts)d hosts, updated %(age).1f s ago, '
                 'rebuilt %(rebuilt)d times; scheduling requests: %(hits)d '
-                'hits, %(fallbacks)d fell back to a full search, %(others)d '
-                'not eligible, %(remembered)d refused from cache',
+                'answered by the index, %(fallbacks)d and %(others)d by '
+                "Nova's search (the latter are of a kind that the index does "
+                'not serve), %(remembered)d refused as shortly before',
                 {'hosts': len(self.index), 'age': self.feed.age,
                  'rebuilt': self.feed.rebuilt, **counts})
         with _logging_errors('cannot write metrics'):

@@ -106,12 +106,12 @@ class LoadReporter(compute_hooks.ComputePart):
                       'value': change.value}
             if change.begins:
                 LOG.info('ghsched: host NUMA node %(node)s has become a '
-                         'bottleneck: measured %(resource)s is %(value).2f',
-                         values)
+                         'bottleneck: %(resource)s %(value).2f has reached '
+                         '[ghsched]bottleneck_thresholds', values)
             else:
                 LOG.info('ghsched: host NUMA node %(node)s is no bottleneck '
-                         'any more: measured %(resource)s is %(value).2f',
-                         values)
+                         'any more: %(resource)s %(value).2f is well below '
+                         '[ghsched]bottleneck_thresholds', values)
             self._notify(change, values)
 
 

@@ -97,7 +97,7 @@ READERS = (
     (pressure.FILE, lambda path: guest_channel.GuestChannels(
         mock.Mock(), dict, mock.Mock(), mock.Mock(), mock.Mock(), path)),
     (readings.FILE, lambda path: readings.RoundingCache(
-        path.parent, path).get_measured_percentages()),
+        path.parent, path).get_measured_rounding()),
 )
 NAMES = {name for name, _read in READERS}
 

@@ -62,9 +62,9 @@ class Record:
 
     @property
     def total(self) -> burst.BurstHour:
-        """Burst use of a host NUMA node, summed over all hours of the window.
+        """Sum of the records of all hours that are kept of a host NUMA node.
 
-        A burst is bandwidth above a guest's guarantee.
+        They are of its bursts. A burst is bandwidth above a guest's guarantee.
         """
         return functools.reduce(burst.BurstHour.add_record, self.hours,
                                 burst.BurstHour(0))

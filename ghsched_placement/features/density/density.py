@@ -235,7 +235,9 @@ class _Model:
         return self._to_p99(self.get_latency(containers))
 
     def get_worst_p99(self, containers: int) -> float:
-        """Return the highest p99 latency of the containers of all guests.
+        """Return the highest p99 latency of requests to any container.
+
+        The latency is relative to that of a container that runs alone.
 
         :param containers: number of containers in all guests.
         """

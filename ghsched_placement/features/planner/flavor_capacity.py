@@ -62,7 +62,7 @@ class CloudHosts:
     refused: tuple[fitting.Verdict, ...]
     groups: tuple[EqualHosts, ...]
 
-    def count_flavor(self, name: str, requirements: Iterable[
+    def count_guests_of_flavor(self, name: str, requirements: Iterable[
             flavors.Requirements]) -> FlavorCapacity:
         """Return how many further guests of a flavor fit.
 
@@ -138,9 +138,13 @@ class ListFlavorCapacities(base.Lister):
                   parse: ParseFlavor,
                   finders: Sequence[declared_moves.FindMoves]
                   ) -> tuple[Any, ...]:
-        """Return the output row of a flavor.
+        """Return the output row of a flavor: its name and how many guests fit.
+
+        Further columns say on how many hosts, what limits the number, and
+        which one change makes room for more.
 
         :param record: flavor in Nova's API.
+        :param parse: returns the resources that the flavor needs.
         :param finders: functions that find moves to make room.
         """
         name, specs = record['name'], record['extra_specs']
@@ -151,7 +155,7 @@ class ListFlavorCapacities(base.Lister):
             self.log.warning('flavor %s: %s', name, error)
             return (name, 0, 0, columns.HostCountsCell({'valid flavor': 0}),
                     *(columns.mark_unknown(None),) * 2)
-        now = cloud.count_flavor(name, requirements)
+        now = cloud.count_guests_of_flavor(name, requirements)
         changes = list(_yield_flavor_changes(cloud, record, parse))
         for find_moves in finders:
             changes += find_moves([one.demand for one in requirements],
@@ -176,7 +180,7 @@ def _yield_flavor_changes(cloud: CloudHosts, record: Mapping[str, Any],
             continue
         yield (', '.join(f'{key}={value}' for key, value
                          in sorted(other.items()) if specs.get(key) != value),
-               cloud.count_flavor(record['name'], found).guests)
+               cloud.count_guests_of_flavor(record['name'], found).guests)
 
 
 def yield_other_extra_specs(specs: ExtraSpecs) -> Iterator[ExtraSpecs]:

@@ -84,9 +84,10 @@ class FlavorNeed:
 
     @property
     def fallback(self) -> 'FlavorNeed | None':
-        """The same needs on hosts that report no PCPU.
+        """What the flavor needs on hosts without dedicated CPUs (PCPU).
 
-        The value is None if Nova tries no such host.
+        Nova asks Placement for VCPU instead of PCPU there. The value is None
+        if Nova does not do so for this flavor.
         """
         other = replace(self, is_fallback=True)
         return other if query.make_shared_cpu_flavor(

@@ -134,9 +134,10 @@ class _MachinePredictor:
 
     def yield_density_predictions(
             self, progress: Progress) -> Iterator[DensityPlan | str]:
-        """Yield predictions of how many containers run well on the machine.
+        """Yield how many containers the machine is predicted to run.
 
-        The published test comes first, then each flavor. If a prediction is
+        So many keep their p99 latency. The first prediction is of the test
+        that openEuler published, then comes one of each flavor. If one is
         not possible, the reason is yielded instead.
 
         :param progress: called with the progress, 0 to 1, and a description.

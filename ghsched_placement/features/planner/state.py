@@ -168,7 +168,10 @@ class FilledHost:
             self._rooms, self.host.unstated)
 
     def find_needed_nodes(self, need: FlavorNeed) -> frozenset[int]:
-        """Return the host nodes to use so that most further guests fit.
+        """Return the host nodes that a guest must use to leave most room.
+
+        Most room means that most further guests of the same flavor fit on the
+        host afterwards.
 
         :returns: empty if any host nodes will do, or if the NUMA nodes of the
             guest differ.

@@ -82,7 +82,7 @@ class EqualHostsTest(base.TestCase):
             steps.append(1), find_limit(*arguments))[1])
         groups = flavor_capacity.group_equal_hosts(hosts)
         self.assertEqual(100, len(groups))
-        counted = [flavor_capacity.count_flavor('f', groups, one)
+        counted = [flavor_capacity.count_guests_of_flavor('f', groups, one)
                    for one in demands]
         # The host as a whole and each node, for each number of guest nodes,
         # and once more where guests of a larger number are put beside.
@@ -126,10 +126,11 @@ class MissingTest(base.TestCase):
             groups_used=5, traits=TRAITS, VCPU=99, MEMORY_MB=9999)
         for share, guests, binding in (
                 ('20', 3, lack.BANDWIDTH), ('1', 4, lack.GROUPS)):
-            found = flavor_capacity.count_flavor('f', [[host, host]], [
-                one.demand for one in flavors.list_requirements(
-                    flavors.Size(1, 64), {
-                        'hw:numa_nodes': '1', 'ghsched:mem_bw_min': share},
-                    [], {}, 'min', True)])
+            demands = [one.demand for one in flavors.list_requirements(
+                flavors.Size(1, 64), {
+                    'hw:numa_nodes': '1', 'ghsched:mem_bw_min': share},
+                [], {}, 'min', True)]
+            found = flavor_capacity.count_guests_of_flavor(
+                'f', [[host, host]], demands)
             self.assertEqual((2 * guests, {binding: 2}, {}),
                              (found.guests, found.binding, found.lacking))

@@ -113,7 +113,7 @@ class PartsTest(base.TestCase):
         with self.host._observing:
             self.host.observe(lambda: compute_hooks.HostSnapshot(time=1.0))
         self.assertEqual([], self.part.seen)
-        self.assertIn('not recording this report', self.log.output)
+        self.assertIn('features do not see this report', self.log.output)
 
     def test_stats_that_nova_could_not_store_are_left_out(self):
         self.part.make_stats = lambda: {'long': 'x' * compute_hooks.MAX_STATS}

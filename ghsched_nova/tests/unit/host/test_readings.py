@@ -46,12 +46,12 @@ class ReadingsTest(base.TestCase):
 
     def test_lines_are_measured_once_and_known_to_the_next_process(self):
         first = self.readings()
-        self.assertEqual({}, first.get_measured_percentages())
+        self.assertEqual({}, first.get_measured_rounding())
         self.assertTrue(first.measure_missing_percentages(self.host))
         self.assertEqual([(self.root, ('MB', 'MBMIN'), 0)], self.measured)
         both = {'MB': SHOWN, 'MBMIN': SHOWN}
-        self.assertEqual(both, first.get_measured_percentages())
-        self.assertEqual(both, self.readings().get_measured_percentages())
+        self.assertEqual(both, first.get_measured_rounding())
+        self.assertEqual(both, self.readings().get_measured_rounding())
         self.assertIn('schemata lines MB, MBMIN', self.log.output)
 
     def test_host_that_was_read_before_a_measurement_starts_no_second(self):
@@ -65,8 +65,8 @@ class ReadingsTest(base.TestCase):
         first.measure_missing_percentages(self.host)
         with mock.patch.object(readings, '_identify_mount',
                                return_value='other/1'):
-            self.assertEqual({}, first.get_measured_percentages())
-            self.assertEqual({}, self.readings().get_measured_percentages())
+            self.assertEqual({}, first.get_measured_rounding())
+            self.assertEqual({}, self.readings().get_measured_rounding())
             self.assertTrue(first.measure_missing_percentages(self.host))
         self.assertEqual(2, len(self.measured))
 
@@ -104,7 +104,7 @@ class ReadingsTest(base.TestCase):
                 kept | {'lines': {'MB': '\ud800'}}), json.dumps(
                 kept | {'lines': []})):
             self.path.write_text(damage)
-            self.assertEqual({}, self.readings().get_measured_percentages(),
+            self.assertEqual({}, self.readings().get_measured_rounding(),
                              damage)
 
     def test_state_that_cannot_be_written_does_not_keep_from_measuring(self):
@@ -120,9 +120,9 @@ class ReadingsTest(base.TestCase):
 
         def work():
             barrier.wait(base.GIVE_UP_S)
-            if not found.get_measured_percentages():
+            if not found.get_measured_rounding():
                 found.measure_missing_percentages(self.host)
-            answers.append(found.get_measured_percentages())
+            answers.append(found.get_measured_rounding())
 
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
@@ -136,10 +136,10 @@ class ReadingsTest(base.TestCase):
         found = readings.RoundingCache(self.root, None, self.measure)
         self.assertTrue(found.measure_missing_percentages(self.host))
         self.assertEqual({'MB', 'MBMIN'},
-                         found.get_measured_percentages().keys())
+                         found.get_measured_rounding().keys())
 
     def test_host_without_resctrl_is_not_measured(self):
         found = readings.RoundingCache(
             self.root / 'absent', None, self.measure)
-        self.assertEqual({}, found.get_measured_percentages())
+        self.assertEqual({}, found.get_measured_rounding())
         self.assertFalse(found.measure_missing_percentages(self.host))

@@ -285,9 +285,9 @@ class ReadingsStressTest(base.TestCase):
                                        measure)
 
         def step(_chance):
-            if not found.get_measured_percentages():
+            if not found.get_measured_rounding():
                 assert found.measure_missing_percentages(host)
-            assert found.get_measured_percentages() == {'MB': SHOWN}
+            assert found.get_measured_rounding() == {'MB': SHOWN}
 
         self.assertEqual([], threads.stress([step] * 6, 5))
         self.assertEqual([('MB',)], measured)

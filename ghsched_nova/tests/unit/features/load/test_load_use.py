@@ -108,7 +108,7 @@ class LoadUseTest(base.TestCase):
         self.assertEqual((0, 'cpu_load'),
                          (payload['node'], payload['resource']))
         self.assertIn('host NUMA node 0 is no bottleneck any more: '
-                      'measured cpu_load', self.log.output)
+                      'cpu_load', self.log.output)
 
     def test_each_measure_of_load_can_have_a_threshold(self):
         self.assertEqual(load.RESOURCES, options.LOADS)
