@@ -84,7 +84,7 @@ class FlavorNeed:
 
     @property
     def fallback(self) -> 'FlavorNeed | None':
-        """What the flavor needs on hosts without dedicated CPUs (PCPU).
+        """Needs of the flavor on hosts without dedicated CPUs (PCPU).
 
         Nova asks Placement for VCPU instead of PCPU there. The value is None
         if Nova does not do so for this flavor.
