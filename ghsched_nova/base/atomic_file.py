@@ -90,18 +90,6 @@ def write_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
 
 
 @contextlib.contextmanager
-def create_temporary_file(target: Path) -> Iterator[BinaryIO]:
-    """Within this context, use a temporary file next to a target file.
-
-    The context yields the temporary file, which has the owner and mode of the
-    target. It is removed at the end.
-    """
-    with (_open_directory(target.parent) as directory,
-          _create_file(directory, target.name, 0o666) as (_name, file)):
-        yield file
-
-
-@contextlib.contextmanager
 def _open_directory(path: Path) -> Iterator[int]:
     """Within this context, a directory is open; yields its descriptor."""
     # Files can be created in a directory that may not be read.

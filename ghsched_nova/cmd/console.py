@@ -17,8 +17,10 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import errno
 from importlib import metadata
 import os
+from pathlib import Path
 import sys
 from typing import Any
 from typing import cast
@@ -34,6 +36,21 @@ EXIT_STATUS = ('Exit status: 0 all is well or done, 1 something was found or '
 
 #: Libvirt of the host that ``ghsched-host`` looks at by default.
 LIBVIRT_URI = 'qemu:///system'
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before a long run.
+
+    :param path: a file that is there, or a new one.
+    :raises OSError: with the path.
+    """
+    given = path if path.exists() else path.parent
+    if path.is_dir() or not given.exists():
+        number = errno.EISDIR if path.is_dir() else errno.ENOENT
+        raise OSError(number, os.strerror(number), str(path))
+    if not os.access(given, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES),
+                              str(path))
 
 
 class _OutputError(Exception):

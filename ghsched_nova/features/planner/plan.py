@@ -25,7 +25,7 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from ghsched_nova.cmd import files
+from ghsched_nova.cmd import console
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.features.planner import planner_inputs
 from ghsched_placement.base import exits
@@ -147,17 +147,12 @@ def run_plan_command(arguments: argparse.Namespace) -> int:
     bar = Bar(sys.stderr, arguments.progress or sys.stderr.isatty())
     try:
         if arguments.picture:
-            files.check_writable(arguments.picture)
+            console.check_writable(arguments.picture)
         answer = _make_capacity_plan(arguments, bar)
         if arguments.picture:
-            files.replace_file_content(
-                arguments.picture,
-                plan_picture.draw_plan(
-                    answer.plan,
-                    answer.densities,
-                    arguments.picture.suffix.lower()[1:] or 'svg',
-                ),
-            )
+            arguments.picture.write_bytes(plan_picture.draw_plan(
+                answer.plan, answer.densities,
+                arguments.picture.suffix.lower()[1:] or 'svg'))
         text = _render_plan(answer, arguments.format)
     except PlannerError as error:
         bar.clear()

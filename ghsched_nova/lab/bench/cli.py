@@ -27,7 +27,6 @@ from typing import Any
 from typing import NoReturn
 
 from ghsched_nova.cmd import console
-from ghsched_nova.cmd import files
 from ghsched_nova.lab.bench import compare
 from ghsched_nova.lab.bench import document
 from ghsched_nova.lab.bench import errors
@@ -225,7 +224,7 @@ def _run(arguments: argparse.Namespace) -> int:
     scenario: Scenario = arguments.record
     given = _get_parameters(arguments)
     if arguments.output:
-        files.check_writable(arguments.output)
+        console.check_writable(arguments.output)
     try:
         result = run.run(scenario, given, Machine(), _say)
     except KeyboardInterrupt:
@@ -233,7 +232,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     made = record.Report((result,))
     if arguments.output:
-        files.replace_file_content(arguments.output, record.to_json(made))
+        arguments.output.write_text(record.to_json(made))
     print(document.render(report.document(made), 'md'), end='')
     return {'done': exits.DONE, 'failed': exits.FOUND,
             'skipped': EXIT_SKIPPED}[result.status]
@@ -241,12 +240,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _measure_machine(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
-    files.check_writable(output)
+    console.check_writable(output)
     made = suite.run_suite(_get_parameters(arguments), arguments.minutes,
                            Machine(), _say)
-    files.replace_file_content(output, record.to_json(made))
+    output.write_text(record.to_json(made))
     signature.sign_file(Machine(), output, arguments.key)
-    files.replace_file_content(output.with_suffix('.html'), document.render(
+    output.with_suffix('.html').write_text(document.render(
         report.document(made, output.stem), 'html'))
     for result in made.results:
         print(f'{result.scenario}: {result.status}'
@@ -337,18 +336,16 @@ def _publish(arguments: argparse.Namespace, blocks: Sequence[document.Block]
              ) -> None:
     """Write a document, and its pictures where they are files."""
     if arguments.output:
-        files.check_writable(arguments.output)
+        console.check_writable(arguments.output)
     if arguments.output and arguments.format != 'html':
         for picture in document.pictures(blocks):
-            files.replace_file_content(
-                arguments.output.parent / picture.name, picture.svg
-            )
+            (arguments.output.parent / picture.name).write_text(picture.svg)
     _write(arguments.output, document.render(blocks, arguments.format))
 
 
 def _write(output: Path | None, text: str) -> None:
     if output:
-        files.replace_file_content(output, text)
+        output.write_text(text)
     else:
         print(text, end='')
 

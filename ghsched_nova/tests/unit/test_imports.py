@@ -77,8 +77,7 @@ JOINING = ('ghsched_nova.monitor', 'ghsched_nova.host',
 
 #: Modules of the Nova side that import no Nova, and may be imported by parts
 #: that do not: output and files of commands.
-FREE_MODULES = frozenset({
-    'ghsched_nova.cmd.console', 'ghsched_nova.cmd.files'})
+FREE_MODULES = frozenset({'ghsched_nova.cmd.console'})
 
 #: Parts from which no chain of imports leads to Nova, beside the modules of
 #: features that are not in FEATURES_WITH_NOVA.
