@@ -10,37 +10,21 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Conversion of Nova's host states and requests to records of NUMA nodes.
+"""CPUs, memory and pages that a request needs of host NUMA nodes.
 
-All data is in the ``HostState`` and the ``RequestSpec``; resources that a host
-has not reported count as 0.
+All data is in Nova's ``RequestSpec`` and ``HostState``.
 """
 
-from collections.abc import Collection
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
-from typing import TypeAlias
 
 from nova.virt import hardware
 
 from ghsched_nova.nova_seams import numa
-from ghsched_nova.nova_seams import scheduler
-from ghsched_nova.nova_seams import shared
 from ghsched_placement.fit.lack import Lack
-from ghsched_placement.fit.node_capacity import make_pages_word
-from ghsched_placement.fit.numa_nodes import DeviceNeed
-from ghsched_placement.fit.numa_nodes import HostNode
-from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.fit import node_capacity
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
-
-#: Nova's PCI pools by a name that ghsched gives to each pool.
-Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
-
-#: PCI NUMA affinity policies that allow devices on other nodes than the
-#: guest's.
-_ANYWHERE = ('preferred', 'socket')
 
 #: Page sizes of guest NUMA nodes that stand for several sizes.
 _PAGE_SIZES: Mapping[int, PageSize] = {
@@ -75,79 +59,21 @@ def list_sized_guest_nodes(
     :param threads: as in :func:`list_guest_node_requirements`. With 1, a host
         may lack whole cores.
     """
-    return [(part, _PAGE_SIZES.get(cell.pagesize, cell.pagesize))
-            for cell, part in zip(
-                topology.cells, list_guest_node_requirements(
-                    topology, threads), strict=True)]
+    return [(part, get_page_size(cell)) for cell, part in zip(
+        topology.cells, list_guest_node_requirements(topology, threads),
+        strict=True)]
 
 
-def list_device_needs(state: Any, spec: shared.RequestSpec,
-                      pools: Pools) -> list[DeviceNeed]:
-    """Return the devices that a guest needs, each with matching PCI pools.
+def get_page_size(cell: Any) -> PageSize:
+    """Return the memory page size that a guest NUMA node asks for.
 
-    A PCI pool is Nova's record of equal free devices on a host. Guests request
-    devices by PCI aliases, by the extra spec ``ghsched:vfs``, and by ports.
-
-    :param state: Nova's host state of the host.
-    :param pools: the host's pools of free devices.
+    :param cell: guest NUMA node in Nova's notation (InstanceNUMACell).
     """
-    wanted = spec.pci_requests if 'pci_requests' in spec else None
-    return [DeviceNeed(count=request.count,
-                       pools=_list_matching_pools(state, request, pools),
-                       anywhere=_get_numa_policy(request) in _ANYWHERE)
-            for request in (wanted.requests if wanted else ())]
-
-
-def _get_numa_policy(request: Any) -> str | None:
-    return request.numa_policy if 'numa_policy' in request else None
-
-
-def _list_matching_pools(state: Any, request: Any,
-                         pools: Pools) -> frozenset[str]:
-    """Return a host's PCI pools that can satisfy a device request.
-
-    A PCI pool is Nova's record of equal free devices on a host. If the
-    allocation candidate names pools for the request, only these are returned.
-    """
-    candidates = state.allocation_candidates or [{}]
-    matching = scheduler.list_matching_pools(state, request,
-                                             candidates[0].get('mappings'))
-    return frozenset(name for name, pool in pools.items() if pool in matching)
+    size: int | None = cell.pagesize
+    return None if size is None else _PAGE_SIZES.get(size, size)
 
 
 # -- the host ----------------------------------------------------------------
-
-
-def get_pci_pools(state: Any) -> Pools:
-    """Return a host's pools of free passthrough devices, each with a name.
-
-    A pool is Nova's record of equal devices on a host.
-    """
-    known = state.pci_stats.pools if state.pci_stats else ()
-    return {str(number): pool for number, pool in enumerate(known)}
-
-
-def list_chosen_nodes(state: Any,
-                      nodes: Sequence[HostNode]) -> tuple[HostNode, ...]:
-    """Return the host NUMA nodes that ghsched's filter chose for the guest.
-
-    The nodes are in the order of the guest's NUMA nodes. The result is empty
-    if the filter chose none.
-
-    :param nodes: all NUMA nodes of the host.
-    """
-    known = {node.number: node for node in nodes}
-    order = scheduler.get_chosen_nodes(state) or ()
-    return tuple(known[number] for number in order if number in known)
-
-
-def list_physnets_of_limits(state: Any) -> frozenset[str]:
-    """Return the physical networks that a claim's NUMA limits name.
-
-    ghsched's filter limits a claim to host NUMA nodes by adding one artificial
-    physical network for each allowed node.
-    """
-    return numa.get_physnets((state.limits or {}).get('numa_topology'))
 
 
 def count_threads_per_core(state: Any) -> int:
@@ -160,95 +86,6 @@ def count_threads_per_core(state: Any) -> int:
                 for siblings in cell.siblings), default=1)
 
 
-def list_host_nodes(state: Any, pools: Pools,
-                    page_size: int | None) -> list[HostNode]:
-    """Return total and free resources of each NUMA node of a host.
-
-    :param pools: the host's pools of free passthrough devices.
-    :param page_size: memory page size that a guest asks for, in Nova's
-        notation.
-    """
-    topology = state.numa_topology
-    cells = topology.cells if topology else ()
-    floating = _compute_floating_vcpus_per_node(state, cells)
-    return [_make_host_node(state, pools, page_size, floating, cell)
-            for cell in cells]
-
-
-def _make_host_node(state: Any, pools: Pools, page_size: int | None,
-                    floating: int, cell: Any) -> HostNode:
-    return HostNode(
-        number=cell.id,
-        pinned=NodeAmount(len(cell.pcpuset), cell.avail_pcpus),
-        shared=_count_shared_cpus(state, cell, floating),
-        memory=_compute_node_memory(state, cell, page_size),
-        devices=_count_node_devices(pools, cell.id),
-        memory_free=cell.avail_memory,
-        physnets=numa.get_physnets(cell))
-
-
-def _count_node_devices(pools: Pools, node: int) -> dict[str, int]:
-    """Return the number of free devices of a host NUMA node, by PCI pool.
-
-    Devices whose NUMA node is unknown are counted for each node.
-    """
-    return {name: pool['count'] for name, pool in pools.items()
-            if pool.get('numa_node') in (node, None, -1)}
-
-
-def _has_dedicated_only_cpus(cell: Any) -> bool:
-    """Return whether a host NUMA node has CPUs only for pinned vCPUs.
-
-    It may have shared CPUs, too.
-    """
-    return bool(cell.pcpuset - cell.cpuset)
-
-
-def _count_shared_cpus(state: Any, cell: Any, floating: int) -> NodeAmount:
-    """Return total and free shared CPUs of a host NUMA node.
-
-    :param floating: number of vCPUs to subtract for guests without a NUMA
-        topology. They are not subtracted on a node that has CPUs only for
-        pinned vCPUs.
-    """
-    total = int(len(cell.cpuset) * (state.cpu_allocation_ratio or 1.0))
-    used = cell.cpu_usage + (0 if _has_dedicated_only_cpus(cell) else floating)
-    return NodeAmount(total, total - used)
-
-
-def _compute_floating_vcpus_per_node(state: Any,
-                                     cells: Collection[Any]) -> int:
-    """Return the vCPUs per host NUMA node of guests without a NUMA topology.
-
-    Nova does not know on which NUMA nodes these guests run. Their vCPUs are
-    therefore divided evenly among the nodes with shared CPUs and rounded up.
-
-    :param state: Nova's host state.
-    :param cells: the host's NUMA nodes (NUMACell).
-    """
-    homes = sum(bool(cell.cpuset) for cell in cells)
-    placed = sum(cell.cpu_usage + len(cell.pinned_cpus) for cell in cells)
-    return -(-max(0, (state.vcpus_used or 0) - placed) // (homes or 1))
-
-
-def _compute_node_memory(state: Any, cell: Any,
-                         page_size: int | None) -> NodeAmount:
-    """Return total and free memory (MiB) of a host NUMA node for a page size.
-
-    :param page_size: page size in KiB; or None or a negative value, which have
-        the meaning of ``nova.objects.InstanceNUMACell.pagesize``.
-    """
-    pages = sorted(cell.mempages, key=lambda pages: pages.size_kb)
-    if page_size == hardware.MEMPAGES_LARGE:
-        pages = pages[1:]
-    elif page_size is not None and page_size > 0:
-        pages = [one for one in pages if one.size_kb == page_size]
-    else:
-        return _compute_small_page_memory(state, cell, pages)
-    shares = [_compute_pages_memory(one) for one in pages]
-    return max(shares, key=lambda share: share.free, default=NodeAmount())
-
-
 def find_page_shortage(state: Any, topology: Any) -> Lack | None:
     """Return the refusal reason of a host with too few huge pages for a guest.
 
@@ -257,56 +94,22 @@ def find_page_shortage(state: Any, topology: Any) -> Lack | None:
     :returns: None if for each guest NUMA node, some host NUMA node has enough
         free pages of the size that the guest requests.
     """
-    for cell in topology.cells if topology else ():
-        size = cell.pagesize
-        if size is None or size <= 0 and size != hardware.MEMPAGES_LARGE:
+    for part, size in list_sized_guest_nodes(topology) if topology else ():
+        if not node_capacity.needs_huge_pages(size):
             continue
-        found = {node.id: _compute_node_memory(state, node, size)
-                 for node in state.numa_topology.cells}
-        most = max(one.free for one in found.values())
-        if most >= cell.memory:
+        best = {room.node: room.find_freest_pages(part, size) for room
+                in numa.list_node_capacities(state.numa_topology, state)}
+        if max(pages.free_mb for pages in best.values()) >= part.memory:
             continue
-        if size <= 0:
-            return _make_page_lack('MB of memory in huge pages', found, most,
-                                   cell.memory)
-        pages = {node: NodeAmount(amount.total * 1024 // size,
-                                  amount.free * 1024 // size)
-                 for node, amount in found.items()}
-        return _make_page_lack(make_pages_word(size), pages,
-                               most * 1024 // size, cell.memory * 1024 // size)
+        word, unit_kb = 'MB of memory in huge pages', 1024
+        if isinstance(size, int):
+            word, unit_kb = node_capacity.make_pages_word(size), size
+        needed = part.memory * 1024 // unit_kb
+        free = {node: pages.free * pages.size_kb // unit_kb
+                for node, pages in best.items()}
+        return Lack(
+            None, word, max(free.values()), needed, f'no NUMA node has '
+            f'{needed} {word} free (hw:mem_page_size)', detail=', '.join(
+                f'{free[node]} of {pages.usable * pages.size_kb // unit_kb} '
+                f'free on NUMA node {node}' for node, pages in best.items()))
     return None
-
-
-def _make_page_lack(word: str, found: Mapping[int, NodeAmount], most: int,
-                    needed: int) -> Lack:
-    """Return the refusal reason of a host with too few huge pages.
-
-    :param word: name of the resource with its unit.
-    :param found: amount by host NUMA node.
-    :param most: largest free amount of a host NUMA node.
-    :param needed: amount that a guest NUMA node needs.
-    """
-    return Lack(
-        None, word, most, needed, f'no NUMA node has {needed} {word} free '
-        '(hw:mem_page_size)', detail=', '.join(
-            f'{amount.free} of {amount.total} free on NUMA node {node}'
-            for node, amount in found.items()))
-
-
-def _compute_small_page_memory(state: Any, cell: Any,
-                               pages: Sequence[Any]) -> NodeAmount:
-    """Return total and free memory (MiB) of a host NUMA node in small pages.
-
-    Nova counts small pages as used only for guests that ask for a page size.
-    The free memory is therefore computed from ``memory_usage``, which counts
-    all guests with a NUMA topology.
-    """
-    total = _compute_pages_memory(pages[0]).total if pages else cell.memory
-    total = int(total * (state.ram_allocation_ratio or 1.0))
-    in_huge_pages = sum(one.used * one.size_kb // 1024 for one in pages[1:])
-    return NodeAmount(total, total - max(0, cell.memory_usage - in_huge_pages))
-
-
-def _compute_pages_memory(pages: Any) -> NodeAmount:
-    usable = max(0, pages.free + pages.used)
-    return NodeAmount(usable * pages.size_kb // 1024, pages.free_kb // 1024)

@@ -91,9 +91,14 @@ class Pages:
         return self.total * self.size_kb // 1024
 
     @property
+    def usable(self) -> int:
+        """Number of pages of this size that guests use or can use."""
+        return self.total - self.reserved
+
+    @property
     def free(self) -> int:
         """Number of free memory pages of this size on the host NUMA node."""
-        return self.total - self.used - self.reserved
+        return self.usable - self.used
 
     @property
     def free_mb(self) -> int:
@@ -339,15 +344,14 @@ class NodeCapacity:
         counted = self.memory_free if guest.shared else self.memory
         # Huge pages that nobody reports are not counted apart.
         if page_size is not None and self.pages:
-            best = max(self._list_usable_pages(guest, page_size),
-                       key=lambda one: one.free_mb, default=Pages(0, 0))
+            best = self.find_freest_pages(guest, page_size)
             if counted < min(guest.memory, best.free_mb):
                 return Shortage(MEMORY, guest.memory, counted, counted)
             size = best.size_kb or page_size
             if isinstance(size, int) and needs_huge_pages(page_size):
                 return Shortage(make_pages_word(size),
                                 -(-guest.memory * 1024 // size), best.free,
-                                best.total - best.reserved)
+                                best.usable)
             return Shortage(f'{MEMORY} in {page_size} pages', guest.memory,
                             best.free_mb, best.total_mb)
         # Without overcommitment, beside dedicated CPUs.
@@ -356,6 +360,15 @@ class NodeCapacity:
         most = (small[0].free_mb if guest.pinned or page_size is not None
                 else small[0].total_mb)
         return Shortage(MEMORY, guest.memory, min(counted, most), most)
+
+    def find_freest_pages(self, guest: GuestNode, size: PageSize) -> Pages:
+        """Return the memory pages a guest node may use that have most free.
+
+        :param size: page size that the guest asks for.
+        :returns: no pages at all if the guest can use none of this node.
+        """
+        return max(self._list_usable_pages(guest, size),
+                   key=lambda one: one.free_mb, default=Pages(0, 0))
 
     def _choose_pages(self, guest: GuestNode,
                       page_size: PageSize) -> Pages | None:

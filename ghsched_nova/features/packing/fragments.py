@@ -23,9 +23,10 @@ from collections import OrderedDict
 import threading
 from typing import Any
 
+from ghsched_nova.features.packing import host_states
 from ghsched_nova.nova_seams import shared
 from ghsched_nova import pci_requests
-from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement.features.index import headroom
 from ghsched_placement.features.packing import gradient
@@ -100,7 +101,7 @@ def get_guest_demand(spec: shared.RequestSpec) -> gradient.GuestKind | None:
         (node.pinned, node.shared, node.memory, demand.get(number, 0),
          devices.get(number, 0))
         for number, node in enumerate(
-            read.list_guest_node_requirements(topology, 1))),
+            host_nodes.list_guest_node_requirements(topology, 1))),
         bool(policy and policy.needs_control_group))
 
 
@@ -144,10 +145,9 @@ def make_fragmentation_cost_function(
     kind = get_guest_demand(spec) if mix else None
     if kind is None or not shared.config().ghsched.gradient_weight_multiplier:
         return None
-    room = get_free_capacity(
-        state,
-        read.list_host_nodes(state, read.get_pci_pools(state),
-                             spec.numa_topology.cells[0].pagesize))
+    room = get_free_capacity(state, host_states.list_host_nodes(
+        state, host_states.get_pci_pools(state),
+        host_nodes.get_page_size(spec.numa_topology.cells[0])))
 
     growth = gradient.FragmentationGrowth(room, mix)
 

@@ -27,8 +27,9 @@ from typing import Any
 from oslo_log import log as logging
 
 from ghsched_nova.features.packing import fragments
+from ghsched_nova.features.packing import host_states
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement.features.packing import gradient
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
@@ -109,11 +110,13 @@ def _list_host_and_chosen_nodes(
     :param state: Nova's host state of the host.
     :param spec: request for a guest with a NUMA topology.
     """
-    topology, pools = spec.numa_topology, read.get_pci_pools(state)
-    nodes = read.list_host_nodes(state, pools, topology.cells[0].pagesize)
-    return nodes, read.list_chosen_nodes(state, nodes) or guess_host_nodes(
-        nodes, read.list_guest_node_requirements(
-            topology, read.count_threads_per_core(state)),
-        read.list_device_needs(state, spec, pools),
-        read.list_physnets_of_limits(state),
+    topology, pools = spec.numa_topology, host_states.get_pci_pools(state)
+    nodes = host_states.list_host_nodes(
+        state, pools, host_nodes.get_page_size(topology.cells[0]))
+    chosen = host_states.list_chosen_nodes(state, nodes)
+    return nodes, chosen or guess_host_nodes(
+        nodes, host_nodes.list_guest_node_requirements(
+            topology, host_nodes.count_threads_per_core(state)),
+        host_states.list_device_needs(state, spec, pools),
+        host_states.list_physnets_of_limits(state),
         shared.config().compute.packing_host_numa_cells_allocation_strategy)

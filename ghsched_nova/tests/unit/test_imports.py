@@ -50,7 +50,7 @@ FEATURES_WITH_NOVA = {
                     'server_lock', 'server_set', 'servers', 'set_command'),
     'load': ('by_load', 'load_weigher'),
     'numa_auto': ('nova_seams', 'numa_choice', 'numa_choosing_manager'),
-    'packing': ('fragments', 'gradient_weigher'),
+    'packing': ('fragments', 'gradient_weigher', 'host_states'),
     'planner': ('describe', 'plan'),
     'refusals': ('counting_manager', 'nova_seams', 'refusals'),
     'top': ('top',)}
@@ -407,7 +407,8 @@ SCHEDULER_LOADS = frozenset(
         '.features.numa_auto.nova_seams',
         '.features.numa_auto.numa_choice',
         '.features.numa_auto.numa_choosing_manager', '.features.packing',
-        '.features.packing.fragments', '.features.packing.options',
+        '.features.packing.fragments', '.features.packing.host_states',
+        '.features.packing.options',
         '.features.real_time', '.features.real_time.options',
         '.features.rebalance', '.features.rebalance.options',
         '.features.refusals',

@@ -10,87 +10,24 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Records of NUMA nodes from Nova's host states and requests."""
+"""CPUs and memory that guest NUMA nodes need, from Nova's requests."""
 
-from nova import objects
-
-from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.tests.fixtures import states
-from ghsched_placement.fit.numa_nodes import NodeAmount
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.tests import base
 
-cell, host, pool, spec = (states.cell, states.host, states.pool, states.spec)
 
-
-class FloatingGuestsTest(base.TestCase):
-    """Guests without a NUMA topology."""
-
-    def free(self, state):
-        return [node.shared.free
-                for node in read.list_host_nodes(state, {}, None)]
-
-    def test_each_node_has_a_part_of_their_cpus(self):
-        cells = [cell(0), cell(1)]
-        self.assertEqual([4, 4], self.free(host(cells)))
-        self.assertEqual([2, 2], self.free(host(cells, vcpus_used=3)))
-
-    def test_nodes_with_dedicated_cpus_have_none(self):
-        cells = [cell(number, cpus=8, shared=4, dedicated=4)
-                 for number in range(2)]
-        self.assertEqual(self.free(host(cells)),
-                         self.free(host(cells, vcpus_used=3)))
-
-
-class NeedsTest(base.TestCase):
+class GuestNodesTest(base.TestCase):
     """Nova's own keys keep their meaning."""
 
-    def memory(self, page_size, **used):
-        pages = [objects.NUMAPagesTopology(
-            size_kb=size, total=total, used=used.get(f'of_{size}', 0))
-            for size, total in ((4, 65536), (2048, 256), (1048576, 2))]
-        state = host([cell(0, pages=pages,
-                           memory_usage=used.get('memory', 0))])
-        node, = read.list_host_nodes(state, {}, page_size)
-        return node.memory
-
-    def test_pages_of_the_size_asked_for(self):
-        self.assertEqual(NodeAmount(512, 312), self.memory(2048, of_2048=100))
-        self.assertEqual(NodeAmount(2048, 1024),
-                         self.memory(1048576, of_1048576=1))
-
-    def test_large_pages_are_those_with_most_left(self):
-        self.assertEqual(NodeAmount(2048, 2048), self.memory(-2))
-        self.assertEqual(NodeAmount(512, 512), self.memory(-2, of_1048576=2))
-
-    def test_small_pages_are_what_is_not_huge(self):
-        for page_size in (None, -1, -3):
-            self.assertEqual(NodeAmount(256, 156), self.memory(
-                page_size, memory=300, of_2048=100))
-
-    def test_a_size_that_the_host_has_not(self):
-        self.assertEqual(NodeAmount(0, 0), self.memory(16384))
-
     def test_isolated_threads_take_whole_cores(self):
-        topology = spec(thread_policy='isolate').numa_topology
+        topology = states.spec(thread_policy='isolate').numa_topology
         self.assertEqual([GuestNode(pinned=4, memory=256)],
-                         read.list_guest_node_requirements(topology, 2))
+                         host_nodes.list_guest_node_requirements(topology, 2))
 
     def test_isolated_emulator_threads_take_a_cpu_of_the_first_node(self):
-        topology = spec(size=2).numa_topology
+        topology = states.spec(size=2).numa_topology
         topology.emulator_threads_policy = 'isolate'
-        nodes = read.list_guest_node_requirements(topology, 1)
+        nodes = host_nodes.list_guest_node_requirements(topology, 1)
         self.assertEqual([3, 2], [node.pinned for node in nodes])
-
-    def test_a_preferred_device_may_be_anywhere(self):
-        for policy, anywhere in (('preferred', True), ('socket', True),
-                                 ('required', False), ('legacy', False)):
-            need, = read.list_device_needs(
-                host(), spec(vfs=2, numa_policy=policy), {})
-            self.assertEqual((2, anywhere), (need.count, need.anywhere))
-
-    def test_devices_of_another_kind_are_not_taken(self):
-        state = host(pools=[pool(0), pool(0, product_id='other')])
-        need, = read.list_device_needs(state, spec(vfs=2),
-                                       read.get_pci_pools(state))
-        self.assertEqual(frozenset('0'), need.pools)

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from nova import objects
 from nova.virt import hardware
 
+from ghsched_nova.features.packing import host_states
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
-from ghsched_nova.scheduler import host_nodes as read
+from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.features.packing import likely_nodes as likely
 from ghsched_placement.fit.numa_nodes import DeviceNeed
@@ -126,10 +127,10 @@ class LikeNovaTest(base.TestCase):
             pci_requests=spec.pci_requests.requests,
             pci_stats=state.pci_stats)
         assume(fitted)
-        all_pools = read.get_pci_pools(state)
+        all_pools = host_states.get_pci_pools(state)
         found = likely.guess_host_nodes(
-            read.list_host_nodes(state, all_pools, None),
-            read.list_guest_node_requirements(spec.numa_topology, 1),
-            read.list_device_needs(state, spec, all_pools), pack=pack)
+            host_states.list_host_nodes(state, all_pools, None),
+            host_nodes.list_guest_node_requirements(spec.numa_topology, 1),
+            host_states.list_device_needs(state, spec, all_pools), pack=pack)
         self.assertEqual(list(numa.list_host_nodes(fitted)),
                          [one.number for one in found])
