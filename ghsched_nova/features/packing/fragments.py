@@ -30,7 +30,7 @@ from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement.features.index import headroom
 from ghsched_placement.features.packing import gradient
-from ghsched_placement.fit.numa_nodes import HostNode
+from ghsched_placement.features.packing.numa_nodes import HostNode
 from ghsched_placement.query import candidates
 
 #: Mix of the guests that were recently requested from this process.

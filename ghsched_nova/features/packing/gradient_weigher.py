@@ -33,7 +33,7 @@ from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import option_weigher
 from ghsched_placement.features.packing import gradient
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
-from ghsched_placement.fit.numa_nodes import HostNode
+from ghsched_placement.features.packing.numa_nodes import HostNode
 from ghsched_placement.flavor.policy import PolicyError
 
 LOG = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from typing import TypeAlias
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
-from ghsched_placement.fit.numa_nodes import DeviceNeed
-from ghsched_placement.fit.numa_nodes import HostNode
-from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.features.packing.numa_nodes import DeviceNeed
+from ghsched_placement.features.packing.numa_nodes import HostNode
+from ghsched_placement.features.packing.numa_nodes import NodeAmount
 from ghsched_placement.flavor.topology import PageSize
 
 #: Nova's PCI pools by a name that ghsched gives to each pool.

@@ -23,8 +23,8 @@ cases that matter to the weigher.
 from collections.abc import Sequence
 import itertools
 
-from ghsched_placement.fit.numa_nodes import DeviceNeed
-from ghsched_placement.fit.numa_nodes import HostNode
+from ghsched_placement.features.packing.numa_nodes import DeviceNeed
+from ghsched_placement.features.packing.numa_nodes import HostNode
 from ghsched_placement.flavor.topology import GuestNode
 
 #: Permutations that are looked at for one host.

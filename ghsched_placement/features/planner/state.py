@@ -20,8 +20,8 @@ from typing import Any
 import os_resource_classes as orc
 
 from ghsched_placement.features.packing.likely_nodes import guess_host_nodes
-from ghsched_placement.fit.numa_nodes import HostNode
-from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.features.packing.numa_nodes import HostNode
+from ghsched_placement.features.packing.numa_nodes import NodeAmount
 from ghsched_placement.features.planner.hosts import PlannedHost
 from ghsched_placement.features.planner.need import FlavorNeed
 from ghsched_placement.fit import capacity

@@ -16,7 +16,7 @@ from nova import objects
 
 from ghsched_nova.features.packing import host_states
 from ghsched_nova.tests.fixtures import states
-from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.features.packing.numa_nodes import NodeAmount
 from ghsched_placement.tests import base
 
 cell, host, pool, spec = (states.cell, states.host, states.pool, states.spec)

@@ -23,7 +23,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.features.packing import likely_nodes as likely
-from ghsched_placement.fit.numa_nodes import DeviceNeed
+from ghsched_placement.features.packing.numa_nodes import DeviceNeed
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import machines

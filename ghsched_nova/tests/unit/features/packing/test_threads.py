@@ -38,7 +38,7 @@ from ghsched_nova.features.packing import fragments
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.features.index import headroom
 from ghsched_placement.features.packing import gradient
-from ghsched_placement.fit import numa_nodes
+from ghsched_placement.features.packing import numa_nodes
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces
 from ghsched_placement.tests.fixtures import threads
