@@ -21,10 +21,10 @@ groups with both. A comparison that is not possible is a finding, too.
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from collections import Counter
 
 from ghsched_placement.audit import audit_host
+from ghsched_placement.audit.findings import Allocation
 from ghsched_placement.audit.findings import AllocationsByConsumer
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import OtherConsumers
@@ -40,7 +40,8 @@ from ghsched_placement.providers import names
 _CONTROLS = frozenset(
     trait for name, trait in names.CAPABILITY_TRAITS.items()
     if name.startswith('MEM_BW_') and name != 'MEM_BW_MONITOR')
-_OF_NODES = (names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT)
+_CAPABILITY_TRAITS = frozenset(names.CAPABILITY_TRAITS.values())
+_OF_NODES = frozenset({names.NUMA_ROOT_TRAIT, names.OWNER_TRAIT})
 
 _NEXT_REPORT = ('nova-compute corrects this in its next periodic task; if '
                 'not, see the log of nova-compute')
@@ -73,27 +74,25 @@ def audit_host_allocations(host: capacity.HostInventory,
                 host, server, can_share_control_group(host, server.policy))
     accounted = {*others.known, *(server.uuid for server in servers)}
     for consumer in sorted(holdings.keys() - accounted):
-        allocation, owner = holdings[consumer], others.owners.get(consumer)
-        found.append(_make_stale_migration_finding(host, consumer, allocation,
-                                                   owner)
-                     if owner else _make_absent_server_finding(
-                         host, consumer, allocation,
-                         others.servers.get(consumer)))
+        owner = others.owners.get(consumer)
+        what = (describe_allocation(host, holdings[consumer])
+                or _describe_resources(holdings[consumer]))
+        found.append(
+            _make_stale_migration_finding(host, consumer, what, owner)
+            if owner else _make_absent_server_finding(
+                host, consumer, what, others.servers.get(consumer)))
     return (*found, *audit_host.find_excess_guarantees(
         host, servers, sum_bandwidth_by_node(host, holdings)))
 
 
 def _make_stale_migration_finding(host: capacity.HostInventory, consumer: str,
-                                  allocation: Mapping[str, Mapping[str, int]],
-                                  owner: str) -> Finding:
+                                  what: str, owner: str) -> Finding:
     """Return the audit finding for an allocation left by an ended migration.
 
     :param consumer: UUID of the migration.
-    :param allocation: amounts by provider UUID and resource class.
+    :param what: allocated amounts, in words.
     :param owner: UUID of the server, which has stayed on this host.
     """
-    what = (describe_allocation(host, allocation)
-            or _describe_resources(allocation))
     return Finding(
         host.name, 'allocation-kept', consumer,
         f'holds {what} of the server {owner}, '
@@ -102,16 +101,13 @@ def _make_stale_migration_finding(host: capacity.HostInventory, consumer: str,
 
 
 def _make_absent_server_finding(host: capacity.HostInventory, consumer: str,
-                                allocation: Mapping[str, Mapping[str, int]],
-                                server_host: str | None) -> Finding:
+                                what: str, server_host: str | None) -> Finding:
     """Return the audit finding for an allocation of a server not on this host.
 
-    :param allocation: amounts by provider UUID and resource class.
+    :param what: allocated amounts, in words.
     :param server_host: name of the host that the server is on; empty if it is
         on none, None if Nova has no such server.
     """
-    what = (describe_allocation(host, allocation)
-            or _describe_resources(allocation))
     text = f'holds {what}, and '
     if server_host is None:
         return Finding(
@@ -171,10 +167,8 @@ def _check_node(host: capacity.HostInventory, node: capacity.NodeInventory,
             f'UUID {node.uuid} is not that of a NUMA node of this host',
             'delete the provider when it has no allocations')
         return
-    missing = sorted(trait for trait in _OF_NODES
-                     if trait not in node.traits)
-    missing += sorted(trait for trait in names.CAPABILITY_TRAITS.values()
-                      if trait in host.root.traits - node.traits)
+    missing = [*sorted(_OF_NODES - node.traits), *sorted(
+        _CAPABILITY_TRAITS & host.root.traits - node.traits)]
     if missing:
         yield Finding(host.name, 'traits-missing', node.name,
                       f'the provider lacks the traits {", ".join(missing)}',
@@ -210,7 +204,7 @@ def _check_usage(host: capacity.HostInventory, name: str, unit: str,
 
 
 def _check_server(host: capacity.HostInventory, server: Server,
-                  allocation: Mapping[str, Mapping[str, int]],
+                  allocation: Allocation,
                   accounting: Accounting) -> Iterator[Finding]:
     if server.problem:
         yield Finding(host.name, 'flavor-invalid', server.uuid,
@@ -251,7 +245,7 @@ def _check_server(host: capacity.HostInventory, server: Server,
 
 def _check_allocation(host: capacity.HostInventory, server: Server,
                       policy: GuestPolicy,
-                      allocation: Mapping[str, Mapping[str, int]],
+                      allocation: Allocation,
                       accounting: Accounting) -> Iterator[Finding]:
     yield from _find_wrong_bandwidth(host, server, policy, allocation,
                                      accounting)
@@ -288,7 +282,7 @@ _MOVE_IT = ('live-migrate or resize the server, so that it is scheduled '
 
 def _find_wrong_bandwidth(host: capacity.HostInventory, server: Server,
                           policy: GuestPolicy,
-                          allocation: Mapping[str, Mapping[str, int]],
+                          allocation: Allocation,
                           accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding if a server's allocated bandwidth is not its flavor's.
 
@@ -321,7 +315,7 @@ def _find_wrong_bandwidth(host: capacity.HostInventory, server: Server,
 
 def _find_wrong_node_resources(host: capacity.HostInventory, server: Server,
                                policy: GuestPolicy,
-                               allocation: Mapping[str, Mapping[str, int]],
+                               allocation: Allocation,
                                accounting: Accounting) -> Iterator[Finding]:
     """Yield a finding for each wrong amount of L3 ways, bursts or RT CPU time.
 
@@ -345,7 +339,7 @@ def _find_wrong_node_resources(host: capacity.HostInventory, server: Server,
 
 def _find_wrong_vfs(host: capacity.HostInventory, server: Server,
                     policy: GuestPolicy,
-                    allocation: Mapping[str, Mapping[str, int]]
+                    allocation: Allocation
                     ) -> Iterator[Finding]:
     """Yield a finding if a server's allocated VFs do not match its flavor.
 
@@ -374,7 +368,7 @@ def _find_wrong_vfs(host: capacity.HostInventory, server: Server,
 
 
 def _count_vfs_by_node(host: capacity.HostInventory, policy: GuestPolicy,
-                       allocation: Mapping[str, Mapping[str, int]]
+                       allocation: Allocation
                        ) -> Counter[int | None]:
     """Return the number of a server's VFs by host NUMA node.
 
@@ -391,7 +385,7 @@ def _count_vfs_by_node(host: capacity.HostInventory, policy: GuestPolicy,
 
 
 def _count_vfs(pfs: Iterable[capacity.PfInventory],
-               allocation: Mapping[str, Mapping[str, int]]) -> int:
+               allocation: Allocation) -> int:
     return sum(allocation.get(pf.uuid, {}).get(pf.resource_class, 0)
                for pf in pfs)
 
@@ -409,23 +403,20 @@ def sum_bandwidth_by_node(host: capacity.HostInventory,
 
 
 def get_bandwidth_by_node(host: capacity.HostInventory,
-                          allocation: Mapping[str, Mapping[str, int]]
+                          allocation: Allocation
                           ) -> dict[int, int]:
     """Return the percent of bandwidth in one allocation, by host NUMA node.
 
     :param allocation: a consumer's amounts by provider UUID and resource
         class.
     """
-    found = {}
-    for node in host.nodes:
-        share = allocation.get(node.uuid, {}).get(names.MEM_BW_PCT, 0)
-        if share and node.number is not None:
-            found[node.number] = share
-    return found
+    return {node.number: share for node in host.nodes
+            if node.number is not None and (
+                share := allocation.get(node.uuid, {}).get(names.MEM_BW_PCT))}
 
 
 def describe_allocation(host: capacity.HostInventory,
-                        allocation: Mapping[str, Mapping[str, int]]) -> str:
+                        allocation: Allocation) -> str:
     """Describe the bandwidth, control groups and VFs in an allocation as text.
 
     The text is empty if the allocation has none of these resources.
@@ -448,10 +439,10 @@ def describe_allocation(host: capacity.HostInventory,
         count = allocation.get(pf.uuid, {}).get(pf.resource_class, 0)
         if count:
             parts.append(f'{count} VFs of {pf.address}')
-    return _join_texts(parts) if parts else ''
+    return ', '.join(parts)
 
 
-def _describe_resources(allocation: Mapping[str, Mapping[str, int]]) -> str:
+def _describe_resources(allocation: Allocation) -> str:
     """Describe all resource classes and amounts in an allocation as text.
 
     :param allocation: amounts by provider UUID and resource class.
@@ -469,5 +460,4 @@ def _format_bandwidth_by_node(shares: Mapping[int, int]) -> str:
 
 
 def _join_texts(parts: Iterable[str]) -> str:
-    found: Sequence[str] = tuple(parts)
-    return ', '.join(found) if found else 'no bandwidth'
+    return ', '.join(parts) or 'no bandwidth'

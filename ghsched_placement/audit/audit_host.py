@@ -100,7 +100,8 @@ def _describe_control_group_difference(
     """
     if reported is None:
         return 'no control group is set for it'
-    if reported.is_enforcing_limits(node_policy.minimum, node_policy.maximum):
+    is_held = reported.get_compliance(node_policy.minimum, node_policy.maximum)
+    if is_held:
         return ''       # a cap near to all of a node can be none, for example
     if node_policy.minimum and (reported.minimum or 0) < node_policy.minimum:
         return (f'{reported.minimum or 0} % are guaranteed instead of '
@@ -108,7 +109,7 @@ def _describe_control_group_difference(
     if node_policy.is_capped and not shared and (
             reported.maximum is not None and reported.maximum >= 100):
         return f'there is no cap instead of {node_policy.maximum} %'
-    if reported.is_violating_limits(node_policy.minimum, node_policy.maximum):
+    if is_held is False:
         return ('its control group does not hold what follows from the '
                 'policies of its guests')
     return ''
@@ -172,13 +173,10 @@ def find_leftover_domains_and_groups(host: capacity.HostInventory,
     :param servers: servers that are on this host according to Nova.
     :param reports: reports of nova-compute about the guests of this host.
     """
-    known = {server.uuid for server in servers}
-    domains: set[str] = set()
-    groups: set[str] = set()
-    for report in reports:
-        domains.update(report.domains or ())
-        groups.update(report.left)
-    for uuid in sorted(domains - known):
+    reports = list(reports)
+    domains = {uuid for report in reports for uuid in report.domains or ()}
+    groups = {name for report in reports for name in report.left}
+    for uuid in sorted(domains - {server.uuid for server in servers}):
         yield Finding(
             host.name, 'domain-without-server', uuid,
             'a domain with a policy runs, and Nova has no such server on '
@@ -220,8 +218,8 @@ def find_unreported_servers(host: capacity.HostInventory,
     :param state: state of nova-compute; None if Nova does not know the host.
     """
     if state != 'up':
-        yield _make_unchecked_finding(
-            host.name, host.name,
+        yield Finding(
+            host.name, NOT_CHECKED, host.name,
             'nova-compute is down' if state else
             'Nova has no compute node of this name',
             'start nova-compute' if state else
@@ -229,14 +227,10 @@ def find_unreported_servers(host: capacity.HostInventory,
         return
     for server in servers:
         if server.silent:
-            yield _make_unchecked_finding(
-                host.name, server.uuid, f'{server.name}: {server.silent}',
+            yield Finding(
+                host.name, NOT_CHECKED, server.uuid,
+                f'{server.name}: {server.silent}',
                 'look at the log of nova-compute')
-
-
-def _make_unchecked_finding(host: str, subject: str, text: str,
-                            remedy: str) -> Finding:
-    return Finding(host, NOT_CHECKED, subject, text, remedy)
 
 
 #: Kind of the findings of servers and hosts that could not be compared.

@@ -73,33 +73,18 @@ class GuestNodeReport:
         return Bandwidth(self.minimum, self.maximum, self.hardlimit,
                          self.priority)
 
-    def is_enforcing_limits(self, minimum: int, maximum: int) -> bool:
-        """Whether the guest's control group has a given guarantee and cap.
+    def get_compliance(self, minimum: int, maximum: int) -> bool | None:
+        """Return whether the guest's control group has a guarantee and cap.
 
-        Values that differ only by the host's rounding count as equal. The
-        result is False if the limits of the group are unknown.
-
-        :param minimum: guaranteed percent of bandwidth.
-        :param maximum: cap, percent of bandwidth.
-        """
-        return self.as_wanted is True and self._is_requested_policy(minimum,
-                                                                    maximum)
-
-    def is_violating_limits(self, minimum: int, maximum: int) -> bool:
-        """Whether the guest's control group is known to have wrong limits.
-
-        The result is True only if nova-compute has this guarantee and cap as
-        the guest's policy, and reports that the control group does not. It is
-        False if the limits of the group are unknown.
+        Values that differ only by the host's rounding count as equal.
 
         :param minimum: guaranteed percent of bandwidth.
         :param maximum: cap, percent of bandwidth.
+        :returns: None if the limits of the group are unknown, or if
+            nova-compute has another guarantee or cap as the guest's policy.
         """
-        return self.as_wanted is False and self._is_requested_policy(minimum,
-                                                                     maximum)
-
-    def _is_requested_policy(self, minimum: int, maximum: int) -> bool:
-        return (minimum, maximum) == (self.asked_minimum, self.asked_maximum)
+        asked = self.asked_minimum, self.asked_maximum
+        return self.as_wanted if asked == (minimum, maximum) else None
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,11 @@ from dataclasses import field
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.flavor.policy import GuestPolicy
 
-#: Amount by resource class, by UUID of the provider, by UUID of the consumer.
-AllocationsByConsumer = Mapping[str, Mapping[str, Mapping[str, int]]]
+#: Amount by resource class, by UUID of the provider, of one consumer.
+Allocation = Mapping[str, Mapping[str, int]]
+
+#: Allocation by UUID of the consumer.
+AllocationsByConsumer = Mapping[str, Allocation]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ghsched_placement.audit import audit
+from ghsched_placement.audit.findings import Allocation
 from ghsched_placement.audit.findings import AllocationsByConsumer
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import Server
@@ -34,9 +35,6 @@ from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import allocations
 from ghsched_placement.providers import names
-
-#: Amount by resource class, by UUID of the provider.
-Amounts = Mapping[str, Mapping[str, int]]
 
 _OWNERLESS = ('allocation-without-server', 'allocation-elsewhere')
 _DIFFERENT = ('allocation-differs', 'nodes-differ')
@@ -58,7 +56,7 @@ class Repair:
     host: str
     consumer: str
     text: str
-    wanted: Amounts
+    wanted: Allocation
     owner: str = ''
 
 
@@ -106,7 +104,7 @@ def is_repairable(finding: Finding) -> bool:
 
 
 def plan_allocation_removal(host: capacity.HostInventory, consumer: str,
-                            allocation: Amounts) -> Repair | None:
+                            allocation: Allocation) -> Repair | None:
     """Plan the removal of all that a consumer has allocated from a host.
 
     :param consumer: UUID of the consumer, such as a deleted server.
@@ -123,7 +121,7 @@ def plan_allocation_removal(host: capacity.HostInventory, consumer: str,
 
 
 def plan_allocation_transfer(host: capacity.HostInventory, consumer: str,
-                             allocation: Amounts, server: Server) -> Repair:
+                             allocation: Allocation, server: Server) -> Repair:
     """Plan the transfer of an ended migration's allocation to its server.
 
     :param consumer: UUID of the migration.
@@ -136,7 +134,7 @@ def plan_allocation_transfer(host: capacity.HostInventory, consumer: str,
 
 
 def plan_flavor_repair(host: capacity.HostInventory, server: Server,
-                       allocation: Amounts, accounting: Accounting = 'min',
+                       allocation: Allocation, accounting: Accounting = 'min',
                        is_accounting_known: bool = True) -> Repair | None:
     """Plan the change that makes a server's allocation match its flavor.
 
@@ -199,7 +197,7 @@ def _map_amounts_to_host_nodes(
 
 
 def _count_groups(host: capacity.HostInventory, policy: GuestPolicy,
-                  now: Amounts) -> int:
+                  now: Allocation) -> int:
     """Return the number of control groups that a server should hold."""
     groups = len(policy.groups)
     if groups and audit.can_share_control_group(host, policy):
@@ -217,7 +215,7 @@ def _yield_caps(server: Server) -> Iterator[tuple[int, int]]:
 
 
 def _limit_uncertain_decreases(
-        wanted: Mapping[str, dict[str, int]], now: Amounts,
+        wanted: Mapping[str, dict[str, int]], now: Allocation,
         caps: Mapping[str, int]) -> None:
     """Change wanted amounts so that bandwidth is not reduced by mistake.
 
@@ -236,8 +234,8 @@ def _limit_uncertain_decreases(
                 held, max(amount, caps.get(provider, 0)))
 
 
-def compute_repaired_allocation(allocation: Amounts,
-                                wanted: Amounts) -> dict[str, dict[str, int]]:
+def compute_repaired_allocation(allocation: Allocation, wanted: Allocation
+                                ) -> dict[str, dict[str, int]]:
     """Return a consumer's allocation with the amounts of a repair applied.
 
     :param allocation: amounts by provider UUID and resource class.
@@ -252,12 +250,12 @@ def compute_repaired_allocation(allocation: Amounts,
             if resources}
 
 
-def _copy_allocation(allocation: Amounts) -> dict[str, dict[str, int]]:
+def _copy_allocation(allocation: Allocation) -> dict[str, dict[str, int]]:
     return {provider: dict(resources)
             for provider, resources in allocation.items()}
 
 
-def make_repair_body(answer: Mapping[str, Any], wanted: Amounts
+def make_repair_body(answer: Mapping[str, Any], wanted: Allocation
                      ) -> dict[str, Any] | None:
     """Return the PUT /allocations body that makes a planned repair.
 

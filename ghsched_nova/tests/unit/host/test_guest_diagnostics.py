@@ -100,7 +100,7 @@ class GuestDiagnosticsTest(GuestDiagnosticsTestCase):
             node = self.diagnose(dialect, lines).get_limits_by_host_node()[1]
             self.assertEqual(shown, (node.minimum, node.maximum))
             self.assertTrue(
-                node.is_enforcing_limits(asked.minimum, asked.maximum),
+                node.get_compliance(asked.minimum, asked.maximum),
                 dialect)
 
     def test_a_group_that_guests_share(self):
