@@ -174,50 +174,42 @@ def list_node_rows(guest: ServerRecords) -> Iterator[tuple[Any, ...]]:
     """
     limits_by_node = (guest.report.get_limits_by_host_node()
                       if guest.report else {})
-    for number, node in enumerate(guest.nodes):
-        asked = (guest.policy.nodes[number] if guest.policy.nodes else None)
-        real = None if node is None else limits_by_node.get(node)
-        used = real.used if real else None
-        allocated = (None if guest.allocated is None or node is None
-                     else guest.allocated.get(node, 0))
-        yield (
-            number, *map(columns.mark_unknown,
-                         (guest.host, node, *_list_bandwidth_cells(asked))),
-            columns.MultilineCell([
-                f'{vfs.alias}:{vfs.count}' for vfs in guest.policy.vfs
-                if vfs.guest_node == number]),
-            *map(columns.mark_unknown,
-                 (allocated,
-                  *_list_bandwidth_cells(
-                      real.enforced_limits if real else None),
-                  _convert_to_megabytes(used),
-                  *_yield_amounts_except_bandwidth(guest, number, node))))
-    if not guest.nodes:
-        yield from _list_measured_node_rows(guest, limits_by_node.values())
+    places = (enumerate(guest.nodes) if guest.nodes
+              else ((None, node) for node in limits_by_node or (None,)))
+    for number, node in places:
+        yield _make_node_row(guest, number, node, None if node is None
+                             else limits_by_node.get(node))
 
 
-def _list_measured_node_rows(
-        guest: ServerRecords, reported: Iterable[diagnostics.GuestNodeReport]
-) -> Iterator[tuple[Any, ...]]:
-    """Yield a table row for each host NUMA node that a server uses.
+def _make_node_row(guest: ServerRecords, number: int | None, node: int | None,
+                   real: diagnostics.GuestNodeReport | None
+                   ) -> tuple[Any, ...]:
+    """Return the table row of a guest NUMA node.
 
-    This is for servers without a NUMA topology. Their bandwidth is only
-    measured.
-
-    :param reported: values that the host reports for the server.
+    :param number: number of the guest node; None for a server without a NUMA
+        topology, whose bandwidth is only measured on the host nodes.
+    :param node: host NUMA node; None if unknown.
+    :param real: values that the host reports of the server on this node.
     """
-    rows: list[diagnostics.GuestNodeReport | None] = [*reported]
-    for real in rows or [None]:
-        yield (columns.mark_unknown(None), *map(columns.mark_unknown, (
-            guest.host, real and real.host_node, *(None,) * 4)),
-            columns.MultilineCell([]), *map(columns.mark_unknown, (
-                None, *_list_bandwidth_cells(
-                    real.enforced_limits if real else None),
-                _convert_to_megabytes(real.used if real else None),
-                *(None,) * (2 * len(node_classes.BESIDE)))))
+    asked = (guest.policy.nodes[number]
+             if guest.policy.nodes and number is not None else None)
+    allocated = (
+        None if guest.allocated is None or node is None or number is None
+        else guest.allocated.get(node, 0))
+    return (
+        *map(columns.mark_unknown,
+             (number, guest.host, node, *_list_bandwidth_cells(asked))),
+        columns.MultilineCell([
+            f'{vfs.alias}:{vfs.count}' for vfs in guest.policy.vfs
+            if vfs.guest_node == number]),
+        *map(columns.mark_unknown,
+             (allocated,
+              *_list_bandwidth_cells(real.enforced_limits if real else None),
+              _convert_to_megabytes(real.used if real else None),
+              *_yield_amounts_except_bandwidth(guest, number, node))))
 
 
-def _yield_amounts_except_bandwidth(guest: ServerRecords, number: int,
+def _yield_amounts_except_bandwidth(guest: ServerRecords, number: int | None,
                                     node: int | None) -> Iterator[int | None]:
     """Yield the cells of a guest NUMA node for resources except bandwidth.
 
@@ -225,15 +217,18 @@ def _yield_amounts_except_bandwidth(guest: ServerRecords, number: int,
     First come the amounts that the flavor requests, one per resource, then
     those that Placement has allocated.
 
-    :param number: number of the guest NUMA node.
+    :param number: number of the guest NUMA node; None for a server without a
+        NUMA topology, of which all amounts are unknown.
     :param node: host NUMA node; None if unknown.
     """
-    asked = guest.policy.get_resources_by_node().get(number, {})
+    asked = (None if number is None
+             else guest.policy.get_resources_by_node().get(number, {}))
+    held = (None if guest.held is None or node is None or number is None
+            else guest.held.get(node, {}))
     for one in node_classes.BESIDE:
-        yield asked.get(one.name, 0)
+        yield None if asked is None else asked.get(one.name, 0)
     for one in node_classes.BESIDE:
-        yield (None if guest.held is None or node is None else
-               guest.held.get(node, {}).get(one.field, 0))
+        yield None if held is None else held.get(one.field, 0)
 
 
 def _list_bandwidth_cells(limits: Bandwidth | None) -> Iterable[Any]:
