@@ -264,18 +264,25 @@ def make_guest_demand(policy: GuestPolicy, guest: topology.GuestShape,
         requests of no certain provider; None for all.
     """
     parameters = dict(query)
-    traits = set(filter(None, parameters.get('root_required', '').split(',')))
-    forbidden = {trait for trait in traits if trait.startswith('!')}
     return GuestDemand(
         policy, len(guest.cells), {
             name: amount for name, amount
             in parse_amounts(parameters.get('resources', '')).items()
             if name != names.RESCTRL_GROUP
             and (counted is None or name in counted)},
-        frozenset(traits - forbidden),
-        frozenset(trait[1:] for trait in forbidden), classes, accounting,
-        guest.needs, guest.page_size, parse_amounts(
+        *parse_traits(parameters.get('root_required', '')), classes,
+        accounting, guest.needs, guest.page_size, parse_amounts(
             dict(fallback or ()).get('resources', '')).get(orc.VCPU, 0))
+
+
+def parse_traits(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Parse the required and the forbidden traits of a query's parameter.
+
+    :param text: traits such as ``A,!B``, with forbidden ones marked by ``!``.
+    """
+    traits = frozenset(filter(None, text.split(',')))
+    required = frozenset(one for one in traits if not one.startswith('!'))
+    return required, frozenset(one[1:] for one in traits - required)
 
 
 def parse_amounts(text: str) -> dict[str, int]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from collections import Counter
+import contextlib
 from dataclasses import dataclass
 from dataclasses import replace
 import re
@@ -289,14 +290,24 @@ def merge_image_properties(extra_specs: Mapping[str, str],
     :raises CommandError: if the image contradicts the flavor, or has a
         property that only flavors may have.
     """
-    try:
+    with refusing_invalid_flavor():
         policies.refuse_unfixed_node_count(extra_specs)
         found = images.merge_image_properties(extra_specs, properties)
         auto_nodes.refuse_auto_with_fixed_node_count(found)
         return found
+
+
+@contextlib.contextmanager
+def refusing_invalid_flavor() -> Iterator[None]:
+    """Within this context, an error in a flavor or image refuses the command.
+
+    :raises CommandRefused: in place of the error.
+    """
+    try:
+        yield
     except images.ImageError as error:
         raise base.CommandRefused(f'the image: {error}') from None
-    except policies.PolicyError as error:
+    except (policies.PolicyError, topology.TopologyError) as error:
         raise base.CommandRefused(f'the flavor: {error}') from None
 
 
@@ -308,10 +319,8 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
         problems.
     """
     extra_specs = list_node_count_variants(size, extra_specs)[0]
-    try:
+    with refusing_invalid_flavor():
         guest = topology.split_guest(size.vcpus, size.memory_mb, extra_specs)
-    except topology.TopologyError as error:
-        raise base.CommandRefused(f'the flavor: {error}') from None
     problems = flavor_errors.find_all_flavor_errors(
         extra_specs, len(guest.cells), size.vcpus)
     if problems:
@@ -319,10 +328,8 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
             f'the flavor: {problem}' for problem in problems))
     policy = policies.parse_policy(extra_specs, len(guest.cells), size.vcpus
                                    ) or policies.GuestPolicy()
-    try:
+    with refusing_invalid_flavor():
         request.check_combination_count(policy)
-    except policies.PolicyError as error:
-        raise base.CommandRefused(f'the flavor: {error}') from None
     return policy, guest
 
 
@@ -338,13 +345,11 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
     """
     if not auto_nodes.is_node_count_undecided(extra_specs):
         return [extra_specs]
-    try:
+    with refusing_invalid_flavor():
         policies.get_guest_node_count(extra_specs)
         auto_nodes.refuse_auto_conflicts(extra_specs)
         request.check_flavor_combinations(extra_specs, policies.GuestPolicy(),
                                           size.vcpus, size.memory_mb)
-    except policies.PolicyError as error:
-        raise base.CommandRefused(f'the flavor: {error}') from None
     shapes: list[Mapping[str, str]] = [
         auto_nodes.copy_with_node_count(extra_specs, count) for count
         in auto_nodes.list_node_counts(extra_specs, size.vcpus,
@@ -489,11 +494,9 @@ def _find_other_refusal_reasons(host: capacity.HostInventory,
 
     :param parameters: query for which Placement does not offer the host.
     """
-    traits = set(filter(None, parameters.get('required', '').split(',')))
-    forbidden = {trait[1:] for trait in traits if trait.startswith('!')}
     yield from lack.find_trait_mismatches(
-        host.root.traits, {one for one in traits if not one.startswith('!')},
-        forbidden)
+        host.root.traits,
+        *guest_demand.parse_traits(parameters.get('required', '')))
     amounts = guest_demand.parse_amounts(parameters.get('resources', ''))
     for name, needed in amounts.items():
         if name in guest_demand.HOST_CLASSES:

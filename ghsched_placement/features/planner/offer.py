@@ -29,6 +29,7 @@ from ghsched_placement.features.planner import hosts
 from ghsched_placement.features.planner.need import FlavorNeed
 from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.features.planner.state import GuestPlacement
+from ghsched_placement.fit import guest_demand
 from ghsched_placement.query import candidates
 from ghsched_placement.query import matching
 from ghsched_placement.query import node_assignment
@@ -237,12 +238,8 @@ def _make_query(need: FlavorNeed, locality: str, sizes: vfs.Sizes,
 
 def _parse_group(resources: str, traits: str) -> _Group:
     """Parse the values of a query's ``resources`` and ``required``."""
-    amounts = (part.partition(':') for part in resources.split(',') if part)
-    listed = set(filter(None, traits.split(',')))
-    forbidden = {trait for trait in listed if trait.startswith('!')}
-    return _Group({name: int(amount) for name, _colon, amount in amounts},
-                  frozenset(listed - forbidden),
-                  frozenset(trait[1:] for trait in forbidden))
+    return _Group(guest_demand.parse_amounts(resources),
+                  *guest_demand.parse_traits(traits))
 
 
 # -- hosts --------------------------------------------------------------------
