@@ -27,7 +27,6 @@ from typing import TypeAlias
 
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.providers import names
-from ghsched_placement.query import request
 
 #: Whether CPUs and memory of a host node suffice for a guest node: guest
 #: node, host node.
@@ -171,7 +170,12 @@ class HostProviders:
 
         :param other: second host NUMA node; None if unknown.
         """
-        return request.get_node_distance(node, other, self.socket_of)
+        if node == other:
+            return 0
+        socket = self.socket_of.get(node)
+        is_near = (other is not None and socket is not None
+                   and socket == self.socket_of.get(other))
+        return 1 if is_near else 2
 
 
 @dataclass(frozen=True)

@@ -303,25 +303,6 @@ def _list_host_traits(policy: GuestPolicy,
                      for capability in needed)
 
 
-def get_node_distance(node: int, other: int | None,
-                      socket_of: Mapping[int, int | None]) -> int:
-    """Return the distance between two NUMA nodes of a host, from 0 to 2.
-
-    It is 0 for the same node, 1 for nodes of the same socket, and 2 for nodes
-    that are farther apart or unknown.
-
-    :param node: first host NUMA node.
-    :param other: second host NUMA node; None if unknown.
-    :param socket_of: socket by host NUMA node, None if unknown.
-    """
-    if node == other:
-        return 0
-    socket = socket_of.get(node)
-    near = (other is not None and socket is not None
-            and socket == socket_of.get(other))
-    return 1 if near else 2
-
-
 def list_node_suffixes(policy: GuestPolicy, accounting: Accounting,
                        joining: bool = False) -> dict[int, str]:
     """Return the request group suffix for the host node of each guest node.
