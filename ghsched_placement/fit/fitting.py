@@ -492,15 +492,3 @@ def find_needed_nodes(host: capacity.HostInventory,
         {node.number: node.count_guest_nodes(need.nodes[0])
          for node in free.nodes}, len(need.nodes),
         free.count_without_nodes(need), free.list_pools(need.nodes[0]))
-
-
-def count_guests_without_numa_limits(host: capacity.HostInventory,
-                                     demand: GuestDemand) -> int:
-    """Return how many guests would fit if a host had a single NUMA node.
-
-    The number of guests that really fit is lower if the host is fragmented.
-    """
-    if any(find_missing_traits(host, demand)):
-        return 0
-    return counting.count_guests_without_nodes(host.amounts,
-                                               demand.make_need(host))

@@ -115,15 +115,6 @@ class Lack:
             f'{self.free} {get_resource_unit(self.resource)} free, '
             f'{self.needed} needed')
 
-    def to_json_object(self) -> dict[str, int | str | None]:
-        """Return this refusal reason as a dict, for output as JSON.
-
-        The dict has the host NUMA node, the resource, the free and the needed
-        amount, and the reason as text.
-        """
-        return {'node': self.node, 'resource': self.resource,
-                'free': self.free, 'needed': self.needed, 'text': self.text}
-
     def __str__(self) -> str:
         return '; '.join(filter(None, (self.text, self.detail, self.cure)))
 
@@ -407,6 +398,3 @@ def explain_filtered_hosts(filtered: Sequence[FilterResult], hosts: int,
         detail='; '.join(filter(None, (lack.detail for lack in lacks))),
         cure='; '.join(_CURES[one.name] for one in removing
                        if one.name in _CURES))]
-
-
-# -- what is not ours ---------------------------------------------------------

@@ -34,6 +34,7 @@ from ghsched_placement.fit import capacity
 from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
+from ghsched_placement.providers import allocations
 from ghsched_placement.providers import names
 from ghsched_placement.providers import placement_client
 
@@ -61,8 +62,8 @@ class Client(nova_reader.NovaReader):
     @property
     def placement(self) -> Any:
         """Adapter of openstacksdk for Placement's API."""
-        with http.translate_unreachable(self._connection, 'placement'):
-            return self._connection.placement
+        with http.translate_unreachable(self.connection, 'placement'):
+            return self.connection.placement
 
     def list_hosts(self, host_names: Sequence[str] = ()
                    ) -> tuple[capacity.HostInventory, ...]:
@@ -74,7 +75,7 @@ class Client(nova_reader.NovaReader):
         roots = (set(map(self._find_root_uuid, host_names)) if host_names
                  else self._list_ghsched_compute_nodes())
         trees = self.map_in_parallel(
-            lambda root: self._placement(
+            lambda root: self.query_placement(
                 f'/resource_providers?in_tree={root}')['resource_providers'],
             sorted(roots))
         records = [record for tree in trees for record in tree]
@@ -99,9 +100,9 @@ class Client(nova_reader.NovaReader):
         uuids = {host.uuid, *(node.uuid for node in host.nodes),
                  *(pf.uuid for pf in host.pfs)}
         found: dict[str, dict[str, dict[str, int]]] = {}
-        for uuid, allocations in self.map_in_parallel(
+        for uuid, by_consumer in self.map_in_parallel(
                 self._read_provider_allocations, sorted(uuids)):
-            for consumer, entry in allocations.items():
+            for consumer, entry in by_consumer.items():
                 found.setdefault(consumer, {})[uuid] = dict(
                     entry['resources'])
         return found
@@ -109,9 +110,8 @@ class Client(nova_reader.NovaReader):
     def get_consumer_allocations(self,
                                  consumer: str) -> dict[str, dict[str, int]]:
         """Return a consumer's allocations by provider and resource class."""
-        answer = self._placement(f'/allocations/{consumer}')
-        return {uuid: dict(entry['resources'])
-                for uuid, entry in answer['allocations'].items()}
+        return allocations.parse_allocations(
+            self.query_placement(f'/allocations/{consumer}'))
 
     def post_server_action(self, uuid: str, action: Mapping[str, Any],
                            advice: str = '') -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Client(nova_reader.NovaReader):
         :raises CommandError: if the request fails.
         """
         response = http.send_request(
-            self._connection, 'compute', 'post', f'/servers/{uuid}/action',
+            self.connection, 'compute', 'post', f'/servers/{uuid}/action',
             json={'ghsched': action}, microversion=COMPUTE,
             timeout=ACTION_TIMEOUT_S)
         if response.status_code == 200:
@@ -178,19 +178,19 @@ class Client(nova_reader.NovaReader):
         :returns: Placement's response; None if the allocations need no repair.
         """
         path = f'/allocations/{planned.consumer}'
-        now = self._placement(path)
+        now = self.query_placement(path)
         if planned.owner:
             # A consumer without allocations is unknown to Placement, unless
             # it was stopped between making the consumer and them.
             both = repair.make_transfer_body(
-                now, self._placement(f'/allocations/{planned.owner}'), planned,
-                generation=0 if attempt % 2 else None)
+                now, self.query_placement(f'/allocations/{planned.owner}'),
+                planned, generation=0 if attempt % 2 else None)
             return both and http.send_request(
-                self._connection, 'placement', 'post', '/allocations',
+                self.connection, 'placement', 'post', '/allocations',
                 json=both, microversion=_PLACEMENT)
         change = repair.make_repair_body(now, planned.wanted)
         return change and http.send_request(
-            self._connection, 'placement', 'put', path, json=change,
+            self.connection, 'placement', 'put', path, json=change,
             microversion=_PLACEMENT)
 
     def is_allocation_candidate(self, host: capacity.HostInventory,
@@ -202,7 +202,7 @@ class Client(nova_reader.NovaReader):
         asked = [*((name, value) for name, value in query
                    if name != 'limit'),
                  ('limit', '1'), ('in_tree', host.uuid)]
-        answer = self._placement(
+        answer = self.query_placement(
             '/allocation_candidates?' + parse.urlencode(asked),
             default={'allocation_requests': []})
         return bool(answer['allocation_requests'])
@@ -212,33 +212,14 @@ class Client(nova_reader.NovaReader):
 
         The trait is required once all compute services run Nova 34 or newer.
         """
-        known = self._placement(
+        known = self.query_placement(
             f'/traits?name=in:{names.OWNER_TRAIT}')['traits']
-        return bool(known) and not self._placement(
+        return bool(known) and not self.query_placement(
             f'/resource_providers?required={os_traits.COMPUTE_NODE},'
             f'!{names.OWNER_TRAIT}')['resource_providers']
 
-    def list_ghsched_classes_and_traits(self) -> tuple[list[str], list[str]]:
-        """Return the resource classes and the traits of ghsched in Placement.
-        """
-        classes = {one['name'] for one in self._placement(
-            '/resource_classes')['resource_classes']}
-        traits = self._placement('/traits?name=startswith:CUSTOM_')['traits']
-        return (sorted(classes & names.OUR_CLASSES),
-                sorted(filter(names.is_ghsched_trait, traits)))
-
-    def list_hosts_with_traits(self, traits: Iterable[str]) -> list[str]:
-        """Return the names of compute nodes that have any of the given traits.
-        """
-        roots = {provider['root_provider_uuid'] for trait in traits
-                 for provider in self._placement(
-                     f'/resource_providers?required={trait}')[
-                         'resource_providers']}
-        return sorted(str(self._placement(
-            f'/resource_providers/{root}')['name']) for root in roots)
-
     def _find_root_uuid(self, name: str) -> str:
-        found = self._placement('/resource_providers?' + parse.urlencode(
+        found = self.query_placement('/resource_providers?' + parse.urlencode(
             {'name': name}))['resource_providers']
         if not found:
             raise exceptions.CommandError(
@@ -251,12 +232,12 @@ class Client(nova_reader.NovaReader):
         markers = {names.NUMA_NODE_TRAIT,
                    names.CAPABILITY_TRAITS['DEVICE_NUMA']}
         # Placement refuses a query for a trait that nobody ever had.
-        known = markers.intersection(self._placement(
+        known = markers.intersection(self.query_placement(
             '/traits?name=in:' + ','.join(sorted(markers)))['traits'])
-        answers = [self._placement(f'/resource_providers?required={trait}')
-                   for trait in sorted(known)]
-        return {provider['root_provider_uuid'] for answer in answers
-                for provider in answer['resource_providers']}
+        return {provider['root_provider_uuid'] for trait in sorted(known)
+                for provider in self.query_placement(
+                    f'/resource_providers?required={trait}')[
+                        'resource_providers']}
 
     def _read_provider(self, record: Mapping[str, Any]
                        ) -> capacity.Provider | None:
@@ -266,9 +247,9 @@ class Client(nova_reader.NovaReader):
         :returns: None if the provider has been deleted.
         """
         base = f'/resource_providers/{record["uuid"]}'
-        inventories = self._placement(f'{base}/inventories', default={})
-        usages = self._placement(f'{base}/usages', default={})
-        traits = self._placement(f'{base}/traits', default={})
+        inventories = self.query_placement(f'{base}/inventories', default={})
+        usages = self.query_placement(f'{base}/usages', default={})
+        traits = self.query_placement(f'{base}/traits', default={})
         if not (inventories and usages and traits):
             return None
         return capacity.Provider(
@@ -278,12 +259,19 @@ class Client(nova_reader.NovaReader):
 
     def _read_provider_allocations(self,
                                    uuid: str) -> tuple[str, dict[str, Any]]:
-        answer = self._placement(f'/resource_providers/{uuid}/allocations',
-                                 default={'allocations': {}})
+        answer = self.query_placement(
+            f'/resource_providers/{uuid}/allocations',
+            default={'allocations': {}})
         return uuid, dict(answer['allocations'])
 
-    def _placement(self, path: str, default: Any = None) -> Any:
-        return http.get_json(self._connection, 'placement', path, _PLACEMENT,
+    def query_placement(self, path: str, default: Any = None) -> Any:
+        """Return the JSON document of a GET request to Placement.
+
+        :param path: URL path, with the query.
+        :param default: result if there is no such document (404); None raises
+            the error.
+        """
+        return http.get_json(self.connection, 'placement', path, _PLACEMENT,
                              default)
 
 

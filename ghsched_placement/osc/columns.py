@@ -78,15 +78,6 @@ class VfsCell(MultilineCell):
         return f'{item["pf"]} {item["free"]}/{item["total"]}'
 
 
-class HostCountsCell(columns.FormattableColumn[Mapping[str, int]]):
-    """Table cell with numbers of hosts by resource, the largest first."""
-
-    def human_readable(self) -> str:
-        return '\n'.join(
-            f'{resource} ({hosts})' for resource, hosts in sorted(
-                self._value.items(), key=lambda one: (-one[1], one[0]))) or '-'
-
-
 class _PlainCell(columns.FormattableColumn[Any]):
     """Table cell as plain text, for output formats such as CSV.
 

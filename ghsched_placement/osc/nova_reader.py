@@ -46,8 +46,6 @@ _FLAVORS = '2.61'
 _TOPOLOGY = '2.78'
 #: Nova: UUIDs of migrations, and paging.
 _MIGRATIONS = '2.59'
-#: Nova: the one policy of a server group.
-_GROUPS = '2.64'
 #: Nova: no live migration past the scheduler's check of the host.
 _LIVE_MIGRATION = '2.68'
 #: All but those that a migration ends with, which Nova's database leaves out
@@ -139,7 +137,7 @@ class NovaReader:
     """
 
     def __init__(self, connection: Any, workers: int = WORKERS) -> None:
-        self._connection = connection
+        self.connection = connection
         self._workers = workers
         self._silence = _SilentHosts(workers)
 
@@ -208,8 +206,8 @@ class NovaReader:
         :param ignore_missing: whether to return None if there is no such
             server, instead of raising an error.
         """
-        with http.translate_unreachable(self._connection, 'compute'):
-            find = self._connection.compute.find_server
+        with http.translate_unreachable(self.connection, 'compute'):
+            find = self.connection.compute.find_server
             found = find(name)
         if found is not None:
             return found
@@ -280,7 +278,7 @@ class NovaReader:
             return None
         try:
             response = http.send_request(
-                self._connection, 'compute', 'get',
+                self.connection, 'compute', 'get',
                 f'/servers/{uuid}/diagnostics', microversion=_DIAGNOSTICS,
                 timeout=http.HOST_TIMEOUT_S, connect_retries=0)
         except http.Unreachable:
@@ -288,13 +286,6 @@ class NovaReader:
             return None
         self._silence.reset_silent_hosts_in_a_row()
         return response
-
-    def list_soft_affinity_groups(self) -> dict[str, str]:
-        """Return the soft-affinity group ID of each server that is in one."""
-        return {member: group['id'] for group in self.query_nova(
-            '/os-server-groups?all_projects=True', _GROUPS)['server_groups']
-            if group['policy'] == 'soft-affinity'
-            for member in group['members']}
 
     def list_recent_migrations(self, since: str) -> list[dict[str, Any]]:
         """Return the migrations of any status that changed since a time.
@@ -315,7 +306,7 @@ class NovaReader:
         :raises CommandError: when the request fails.
         """
         response = http.send_request(
-            self._connection, 'compute', 'post', f'/servers/{uuid}/action',
+            self.connection, 'compute', 'post', f'/servers/{uuid}/action',
             microversion=_LIVE_MIGRATION, json={'os-migrateLive': {
                 'host': service_host, 'block_migration': 'auto'}})
         if response.status_code == 202:
@@ -328,9 +319,9 @@ class NovaReader:
 
     def get_flavor(self, name: str) -> Any:
         """Return the flavor with a given name or ID, with its extra specs."""
-        with http.translate_unreachable(self._connection, 'compute'):
+        with http.translate_unreachable(self.connection, 'compute'):
             return self._find(
-                lambda name, **how: self._connection.compute.find_flavor(
+                lambda name, **how: self.connection.compute.find_flavor(
                     name, get_extra_specs=True, **how), 'flavor', name)
 
     def list_flavors(self) -> list[dict[str, Any]]:
@@ -338,26 +329,12 @@ class NovaReader:
         return list(self._read_pages('/flavors/detail', 'flavors', _FLAVORS,
                                      {'is_public': 'None'}))
 
-    def list_unified_limits(self, kind: str) -> list[dict[str, Any]]:
-        """Return the unified limits that Keystone stores.
-
-        :param kind: ``limits`` or ``registered_limits``.
-        """
-        return list(http.get_json(self._connection, 'identity', f'/{kind}',
-                                  None)[kind])
-
-    def has_metadef_namespace(self, name: str) -> bool:
-        """Return whether Glance has a metadata definition namespace."""
-        return bool(http.get_json(
-            self._connection, 'image', f'/metadefs/namespaces/{name}', None,
-            default={}))
-
     def get_image_properties(self, name: str) -> dict[str, str]:
         """Return all properties of the image with a given name or ID."""
-        with http.translate_unreachable(self._connection, 'image'):
-            image = self._find(self._connection.image.find_image, 'image',
+        with http.translate_unreachable(self.connection, 'image'):
+            image = self._find(self.connection.image.find_image, 'image',
                                name)
-        answer = http.get_json(self._connection, 'image',
+        answer = http.get_json(self.connection, 'image',
                                f'/images/{image.id}', None)
         return {key: value for key, value in answer.items()
                 if isinstance(value, str)}
@@ -380,7 +357,7 @@ class NovaReader:
         :param default: result if there is no such document (404); None raises
             the error.
         """
-        return http.get_json(self._connection, 'compute', path, microversion,
+        return http.get_json(self.connection, 'compute', path, microversion,
                              default)
 
     def _read_pages(self, path: str, list_key: str, microversion: str,

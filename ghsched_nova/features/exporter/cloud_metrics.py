@@ -24,8 +24,8 @@ from prometheus_client import registry
 
 from ghsched_nova.monitor import prometheus
 from ghsched_placement.features.exporter import cloud_figures
+from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.fit import capacity
-from ghsched_placement.fit import flavor_capacity
 
 _AMOUNT = ('host', 'node', 'resource_class')
 
@@ -174,7 +174,7 @@ def _yield_availability_metrics(cloud: cloud_figures.CloudFigures
 
 
 def _yield_fitting_guest_metrics(
-        flavors: Sequence[flavor_capacity.FlavorCapacity]
+        flavors: Sequence[flavor_counts.FlavorCapacity]
 ) -> Iterator[core.Metric]:
     """Yield metrics of how many more guests of each flavor the cloud can take.
 

@@ -29,6 +29,7 @@ from ghsched_placement.features.planner.cloud import make_step_progress
 from ghsched_placement.features.planner.density import DensityPlan
 from ghsched_placement.features.planner.density import SCENARIOS
 from ghsched_placement.features.planner import flavors as planned
+from ghsched_placement.features.planner.output import make_lack_object
 from ghsched_placement.features.planner import plan as planner
 from ghsched_placement.features.planner.predict import (
     predict_container_densities)
@@ -230,7 +231,7 @@ def _make_plan_row(name: str, host: planner.HostPlan) -> tuple[Any, ...]:
     return (name, columns.CommaListCell(list(host.hosts)), host.guests,
             host.guests * len(host.hosts), columns.mark_unknown(host.pooled),
             f'{host.whole_before} -> {host.whole_after} of {host.nodes}',
-            ReasonColumn([one.to_json_object() for one in host.lacks]),
+            ReasonColumn(list(map(make_lack_object, host.lacks))),
             GainColumn([dataclasses.asdict(more) for more in host.more
                         if more.guests]))
 

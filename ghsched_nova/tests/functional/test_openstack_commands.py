@@ -537,9 +537,9 @@ class LeftoversTest(openstack_base.CommandTestCase):
     def setUp(self):
         super().setUp()
         # Neither is there in these tests.
-        for name in ('list_unified_limits', 'has_metadef_namespace'):
+        for name in ('_list_keystone_leftovers', '_list_glance_leftovers'):
             self.useFixture(fixtures.MockPatchObject(
-                client.Client, name,
+                leftovers, name,
                 side_effect=http.Unreachable('does not answer')))
 
     def test_leftovers_of_ghsched_are_listed(self):

@@ -46,8 +46,8 @@ from ghsched_nova.monitor import view
 from ghsched_nova.tests.fixtures import exporter_case
 from ghsched_placement.features.exporter import cloud_figures
 from ghsched_placement.features.load import load
+from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.features.service_level import service_level
-from ghsched_placement.fit import flavor_capacity
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 
@@ -77,7 +77,7 @@ ABSENT = ('ghsched_effective_max_bytes_per_second',)
 CLOUD = cloud_figures.CloudFigures(
     (clouds.host(clouds.node(0, used=30), clouds.node(1)),
      clouds.host(clouds.node(0, name='b'), name='b')), frozenset({'b'}),
-    (flavor_capacity.FlavorCapacity('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
+    (flavor_counts.FlavorCapacity('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
 
 #: A host with all figures.
 LOAD = load.HostLoad(1.0, 60.0, (load.HostNodeLoad(

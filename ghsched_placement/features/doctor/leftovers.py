@@ -28,6 +28,7 @@ from ghsched_placement.base import exits
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import http
 from ghsched_placement.osc import observe
 from ghsched_placement.providers import names
 
@@ -125,8 +126,12 @@ def yield_flavor_leftovers(
 
 
 def _yield_placement_leftovers(client: clients.Client) -> Iterator[Leftover]:
-    classes, traits = client.list_ghsched_classes_and_traits()
-    for name in client.list_hosts_with_traits(traits):
+    known = {one['name'] for one in client.query_placement(
+        '/resource_classes')['resource_classes']}
+    classes = sorted(known & names.OUR_CLASSES)
+    traits = sorted(filter(names.is_ghsched_trait, client.query_placement(
+        '/traits?name=startswith:CUSTOM_')['traits']))
+    for name in _list_hosts_with_traits(client, traits):
         yield Leftover('Placement', 'compute node', name,
                        'ghsched-host retire, on that host')
     for name in classes:
@@ -137,19 +142,32 @@ def _yield_placement_leftovers(client: clients.Client) -> Iterator[Leftover]:
                        f'openstack trait delete {name}')
 
 
+def _list_hosts_with_traits(client: clients.Client,
+                            traits: Iterable[str]) -> list[str]:
+    """Return the names of compute nodes that have any of the given traits."""
+    roots = {provider['root_provider_uuid'] for trait in traits
+             for provider in client.query_placement(
+                 f'/resource_providers?required={trait}')[
+                     'resource_providers']}
+    return sorted(str(client.query_placement(
+        f'/resource_providers/{root}')['name']) for root in roots)
+
+
 def _list_keystone_leftovers(client: clients.Client) -> list[Leftover]:
     ours = {f'{_LIMIT}{name}' for name in names.OUR_CLASSES}
     return [Leftover('Keystone', word, str(one['resource_name']),
                      f'openstack {word} delete {one["id"]}')
             for kind, word in (('limits', 'limit'),
                                ('registered_limits', 'registered limit'))
-            for one in client.list_unified_limits(kind)
+            for one in http.get_json(client.connection, 'identity',
+                                     f'/{kind}', None)[kind]
             if one['resource_name'] in ours]
 
 
 def _list_glance_leftovers(client: clients.Client) -> list[Leftover]:
     name = names.METADATA_NAMESPACE
-    if not client.has_metadef_namespace(name):
+    if not http.get_json(client.connection, 'image',
+                         f'/metadefs/namespaces/{name}', None, default={}):
         return []
     return [Leftover(
         'Glance', 'metadata namespace', name,

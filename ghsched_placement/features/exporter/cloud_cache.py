@@ -36,9 +36,9 @@ from typing import Any
 
 from ghsched_placement.base import decimals
 from ghsched_placement.features.exporter import cloud_figures
+from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
-from ghsched_placement.fit import flavor_capacity
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
@@ -139,7 +139,7 @@ class CloudClient(clients.Client):
         """
         ours = self._list_ghsched_compute_nodes()
         found: dict[str, list[dict[str, Any]]] = {}
-        for record in self._placement(
+        for record in self.query_placement(
                 '/resource_providers')['resource_providers']:
             root = record['root_provider_uuid']
             if root in ours:
@@ -163,7 +163,7 @@ class CloudClient(clients.Client):
 
         :param provider: provider as it was read before.
         """
-        answer = self._placement(
+        answer = self.query_placement(
             f'/resource_providers/{provider.uuid}/usages',
             default={'usages': None})
         return bool(answer['usages'] == provider.used)
@@ -254,7 +254,7 @@ class CloudCache:
         self._entries: dict[str, _Entry] = {}
         self._changed: set[str] = set()
         self._verdicts: dict[str, _Verdicts] = {}
-        self._groups: list[flavor_capacity.EqualHosts] = []
+        self._groups: list[flavor_counts.EqualHosts] = []
         self.cloud = cloud_figures.CloudFigures()
 
     def refresh(self) -> None:
@@ -278,7 +278,7 @@ class CloudCache:
         self._read_hosts(stale[:HOSTS_READ], trees, nodes, now)
         self._changed &= {_get_compute_node_name(trees[root])
                           for root in stale[HOSTS_READ:]}
-        self._groups = flavor_capacity.group_equal_hosts(
+        self._groups = flavor_counts.group_equal_hosts(
             entry.host for entry in self._entries.values())
         away = self._client.list_unavailable_nodes(nodes)
         self.cloud = cloud_figures.CloudFigures(
@@ -358,7 +358,7 @@ class CloudCache:
                 host, _map_generations(trees[host.uuid]), now)
 
     def _yield_flavor_capacities(self, unavailable: Mapping[str, str]
-                                 ) -> Iterator[flavor_capacity.FlavorCapacity]:
+                                 ) -> Iterator[flavor_counts.FlavorCapacity]:
         """Yield how many guests of each watched flavor fit into the cloud.
 
         :param unavailable: reason why a host takes no servers, by UUID.
@@ -369,7 +369,7 @@ class CloudCache:
         needs_owner_trait = (bool(watched)
                              and self._client.is_owner_trait_required())
         for one in watched:
-            yield flavor_capacity.add_up_verdicts(
+            yield flavor_counts.add_up_verdicts(
                 one.flavor, self._yield_host_verdicts(
                     one.flavor, records.get(one.flavor), needs_owner_trait,
                     unavailable), one.least)
@@ -443,7 +443,7 @@ class _Verdicts:
     requirements: Sequence[flavors.Requirements]
     by_host: dict[str, tuple[capacity.HostInventory, fitting.Verdict]]
 
-    def count_guests(self, group: flavor_capacity.EqualHosts
+    def count_guests(self, group: flavor_counts.EqualHosts
                      ) -> fitting.Verdict:
         """Return how many guests fit on each of equal hosts."""
         found = next((verdict for host in group for counted, verdict in (

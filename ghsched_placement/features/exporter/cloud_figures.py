@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ghsched_placement.features.planner.flavor_counts import FlavorCapacity
 from ghsched_placement.fit import capacity
-from ghsched_placement.fit.flavor_capacity import FlavorCapacity
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,15 @@ from dataclasses import dataclass
 from typing import Any
 from typing import TypeAlias
 
+from cliff import columns as cliff_columns
+
 from ghsched_placement.base import decimals
 from ghsched_placement.features import declared_moves
+from ghsched_placement.features.planner.flavor_counts import add_up_verdicts
+from ghsched_placement.features.planner.flavor_counts import EqualHosts
+from ghsched_placement.features.planner.flavor_counts import FlavorCapacity
+from ghsched_placement.features.planner.flavor_counts import group_equal_hosts
 from ghsched_placement.fit import fitting
-from ghsched_placement.fit.flavor_capacity import add_up_verdicts
-from ghsched_placement.fit.flavor_capacity import EqualHosts
-from ghsched_placement.fit.flavor_capacity import FlavorCapacity
-from ghsched_placement.fit.flavor_capacity import group_equal_hosts
 from ghsched_placement.flavor import keys
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
@@ -153,7 +155,7 @@ class ListFlavorCapacities(base.Lister):
             requirements = parse(size, specs)
         except base.CommandRefused as error:
             self.log.warning('flavor %s: %s', name, error)
-            return (name, 0, 0, columns.HostCountsCell({'valid flavor': 0}),
+            return (name, 0, 0, HostCountsCell({'valid flavor': 0}),
                     *(columns.mark_unknown(None),) * 2)
         now = cloud.count_guests_of_flavor(name, requirements)
         changes = list(_yield_flavor_changes(cloud, record, parse))
@@ -164,9 +166,18 @@ class ListFlavorCapacities(base.Lister):
                             default=('', 0))
         more = after > now.guests
         return (name, now.guests, now.hosts,
-                columns.HostCountsCell(now.binding),
+                HostCountsCell(now.binding),
                 columns.mark_unknown(change if more else None),
                 columns.mark_unknown(after if more else None))
+
+
+class HostCountsCell(cliff_columns.FormattableColumn[Mapping[str, int]]):
+    """Table cell with numbers of hosts by resource, the largest first."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(
+            f'{resource} ({hosts})' for resource, hosts in sorted(
+                self._value.items(), key=lambda one: (-one[1], one[0]))) or '-'
 
 
 def _yield_flavor_changes(cloud: CloudHosts, record: Mapping[str, Any],

@@ -90,13 +90,23 @@ def render_plan_as_json(plan: CapacityPlan, densities: Sequence[DensityPlan]
         'densities': list(map(_make_density_object, densities))}, indent=2)
 
 
+def make_lack_object(one: lack.Lack) -> dict[str, int | str | None]:
+    """Return a refusal reason for output as JSON.
+
+    It has the host NUMA node, the resource, the free and the needed amount,
+    and the reason as text.
+    """
+    return {'node': one.node, 'resource': one.resource,
+            'free': one.free, 'needed': one.needed, 'text': one.text}
+
+
 def _make_host_object(host: HostPlan) -> dict[str, Any]:
     return {
         'names': list(host.hosts), 'guests': host.guests,
         'by_flavor': dict(host.by_flavor), 'pooled': host.pooled,
         'nodes': host.nodes, 'whole_before': host.whole_before,
         'whole_after': host.whole_after,
-        'lacks': [one.to_json_object() for one in host.lacks],
+        'lacks': list(map(make_lack_object, host.lacks)),
         **{key: [asdict(one) for one in getattr(host, key)]
            for key in ('uses', 'more')}}
 

@@ -40,7 +40,10 @@ from ghsched_placement.features.planner.more import count_additional_guests
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner.offer import Offers
 from ghsched_placement.features.planner.state import FilledHost
+from ghsched_placement.fit.capacity import HostInventory
+from ghsched_placement.fit import counting
 from ghsched_placement.fit import fitting
+from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit.node_capacity import NodeCapacity
@@ -300,9 +303,21 @@ def _make_host_plan(state: FilledHost, names: tuple[str, ...],
         lacks=limits.list_shortages(state,
                                     need), uses=limits.list_inventory_usage(
                                         state, dict(need.aliases)),
-        pooled=fitting.count_guests_without_numa_limits(
+        pooled=_count_guests_without_numa_limits(
             empty.fit_host, need.demand)
         if single else None, more=bought, by_flavor=dict(state.by_flavor))
+
+
+def _count_guests_without_numa_limits(host: HostInventory,
+                                      demand: GuestDemand) -> int:
+    """Return how many guests would fit if a host had a single NUMA node.
+
+    The number of guests that really fit is lower if the host is fragmented.
+    """
+    if any(fitting.find_missing_traits(host, demand)):
+        return 0
+    return counting.count_guests_without_nodes(host.amounts,
+                                               demand.make_need(host))
 
 
 def _list_notes(

@@ -80,13 +80,22 @@ def read_cloud_for_rebalance(
                  host, loads.get(name), guests, host.uuid not in closed,
                  name not in busy)]
     members = list(_yield_affinity_members(
-        servers, guests, records, client.list_soft_affinity_groups()))
+        servers, guests, records, _list_soft_affinity_groups(client)))
     ties = affinity.add_server_group_traffic(
         members, _compute_traffic(reports, records), DECLARED)
     return move_plan.Cloud(
         tuple(nodes), tuple(guests), ties,
         affinity.group_guests_by_traffic(members, ties, bounds),
         tuple(list_fixed_guests(running, guests, with_vfs))), records
+
+
+def _list_soft_affinity_groups(client: clients.Client) -> dict[str, str]:
+    """Return the soft-affinity group ID of each server that is in one."""
+    # Microversion of the one policy of a server group.
+    return {member: group['id'] for group in client.query_nova(
+        '/os-server-groups?all_projects=True', '2.64')['server_groups']
+        if group['policy'] == 'soft-affinity'
+        for member in group['members']}
 
 
 def _make_guests(servers: Iterable[Server],

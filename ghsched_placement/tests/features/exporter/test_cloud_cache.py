@@ -110,12 +110,12 @@ class RefreshTest(CloudCacheTestCase):
 
     def test_nothing_but_get_can_be_sent(self):
         self.make(1)
-        for service in (self.client._connection.placement,
-                        self.client._connection.compute):
+        for service in (self.client.connection.placement,
+                        self.client.connection.compute):
             self.assertEqual(['get'], [
                 name for name in ('get', 'put', 'post', 'delete', 'patch',
                                   'request') if hasattr(service, name)])
-        self.assertFalse(hasattr(self.client._connection, 'network'))
+        self.assertFalse(hasattr(self.client.connection, 'network'))
 
 
 class BudgetTest(CloudCacheTestCase):

@@ -13,8 +13,8 @@
 import dataclasses
 
 from ghsched_placement.features.exporter import cloud_figures
+from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.fit import fitting
-from ghsched_placement.fit import flavor_capacity
 from ghsched_placement.fit import lack
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -56,7 +56,7 @@ class AmountsTest(base.TestCase):
 class VerdictsTest(base.TestCase):
 
     def test_hosts_without_room_count_for_each_resource_once(self):
-        found = flavor_capacity.add_up_verdicts('f', [
+        found = flavor_counts.add_up_verdicts('f', [
             (fitting.Verdict('a', guests=3), 1),
             (fitting.Verdict('b', guests=1), 1),
             (fitting.Verdict('c', lacks=(
@@ -65,5 +65,5 @@ class VerdictsTest(base.TestCase):
             (fitting.Verdict('d', lacks=(lack.Lack(0, lack.BANDWIDTH),)), 1)],
             2)
         self.assertEqual(
-            flavor_capacity.FlavorCapacity('f', 2, 4, 2, {
+            flavor_counts.FlavorCapacity('f', 2, 4, 2, {
                 lack.BANDWIDTH: 2, lack.GROUPS: 1}, found.binding), found)

@@ -28,7 +28,6 @@ from ghsched_placement.fit.node_capacity import to_diagnostics
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.osc import client as clients
-from ghsched_placement.osc import columns
 from ghsched_placement.osc import node_capacities
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
@@ -112,7 +111,7 @@ class FlavorCapacityTest(base.TestCase):
                          self.list_rows()['bad'])
 
     def test_resource_of_most_hosts_comes_first(self):
-        cell = columns.HostCountsCell({'CPUs': 1, 'memory': 3})
+        cell = flavor_capacity.HostCountsCell({'CPUs': 1, 'memory': 3})
         self.assertEqual('memory (3)\nCPUs (1)', cell.human_readable())
         self.assertEqual('{"CPUs": 1, "memory": 3}',
                          json.dumps(cell.machine_readable()))

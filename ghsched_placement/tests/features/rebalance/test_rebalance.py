@@ -192,13 +192,12 @@ class Cloud:
     def get_diagnostics(self, uuid, _host=''):
         return self.guests[uuid][0]
 
-    def list_soft_affinity_groups(self):
-        return {}
-
     def list_recent_migrations(self, since):
         return []
 
-    def query_nova(self, path, _version, default):
+    def query_nova(self, path, _version, default=None):
+        if path.startswith('/os-server-groups'):
+            return {'server_groups': []}
         """Return a server's actions, or an action."""
         uuid, _, request = path.removeprefix('/servers/').partition(
             '/os-instance-actions')

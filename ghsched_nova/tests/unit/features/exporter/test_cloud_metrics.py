@@ -15,7 +15,7 @@ import prometheus_client
 from ghsched_nova.features.exporter import cloud_metrics
 from ghsched_nova.tests.fixtures import dashboards
 from ghsched_placement.features.exporter import cloud_figures
-from ghsched_placement.fit import flavor_capacity
+from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds
 
@@ -23,7 +23,7 @@ CLOUD = cloud_figures.CloudFigures(
     (clouds.host(clouds.node(0, used=30), clouds.node(1)),
      clouds.host(clouds.node(0, name='b', used=100), name='b')),
     frozenset({'b'}),
-    (flavor_capacity.FlavorCapacity('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
+    (flavor_counts.FlavorCapacity('big', 5, 3, 1, {'memory': 1}),), 7, 20.0)
 
 
 class CollectorTest(base.TestCase):

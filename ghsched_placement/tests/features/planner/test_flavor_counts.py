@@ -14,9 +14,9 @@
 
 import random
 
+from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
-from ghsched_placement.fit import flavor_capacity
 from ghsched_placement.fit import lack
 from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import NodeCapacity
@@ -66,6 +66,12 @@ def draw_flavor(chance):
         {'nic': clouds.VF}, 'min', True)
 
 
+def count_flavor(groups, demands):
+    return flavor_counts.add_up_verdicts('f', (
+        (fitting.count_guests(group[0], demands), len(group))
+        for group in groups))
+
+
 class EqualHostsTest(base.TestCase):
 
     def test_steps_grow_with_distinct_states_only(self):
@@ -80,10 +86,9 @@ class EqualHostsTest(base.TestCase):
         find_limit = model.Units.find_limit
         self.patch(model.Units, 'find_limit', lambda *arguments: (
             steps.append(1), find_limit(*arguments))[1])
-        groups = flavor_capacity.group_equal_hosts(hosts)
+        groups = flavor_counts.group_equal_hosts(hosts)
         self.assertEqual(100, len(groups))
-        counted = [flavor_capacity.count_guests_of_flavor('f', groups, one)
-                   for one in demands]
+        counted = [count_flavor(groups, one) for one in demands]
         # The host as a whole and each node, for each number of guest nodes,
         # and once more where guests of a larger number are put beside.
         most = 2 * 100 * sum(map(len, demands)) * (1 + NODES)
@@ -101,7 +106,7 @@ class EqualHostsTest(base.TestCase):
                 ('a', 0, TRAITS), ('b', 0, TRAITS), ('c', 1, TRAITS),
                 ('d', 0, clouds.ALL_TRAITS)))
         self.assertEqual([[one, other], [used], [trait]],
-                         flavor_capacity.group_equal_hosts(
+                         flavor_counts.group_equal_hosts(
                              [one, other, used, trait]))
 
 
@@ -126,11 +131,10 @@ class MissingTest(base.TestCase):
             groups_used=5, traits=TRAITS, VCPU=99, MEMORY_MB=9999)
         for share, guests, binding in (
                 ('20', 3, lack.BANDWIDTH), ('1', 4, lack.GROUPS)):
-            demands = [one.demand for one in flavors.list_requirements(
-                flavors.Size(1, 64), {
-                    'hw:numa_nodes': '1', 'ghsched:mem_bw_min': share},
-                [], {}, 'min', True)]
-            found = flavor_capacity.count_guests_of_flavor(
-                'f', [[host, host]], demands)
+            found = count_flavor([[host, host]], [
+                one.demand for one in flavors.list_requirements(
+                    flavors.Size(1, 64), {
+                        'hw:numa_nodes': '1', 'ghsched:mem_bw_min': share},
+                    [], {}, 'min', True)])
             self.assertEqual((2 * guests, {binding: 2}, {}),
                              (found.guests, found.binding, found.lacking))

@@ -26,7 +26,6 @@ from typing import TypeAlias
 
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
-from ghsched_placement.fit.guest_demand import GuestDemand
 
 #: Hosts on which equally many guests of any flavor fit.
 EqualHosts: TypeAlias = Sequence[capacity.HostInventory]
@@ -85,17 +84,3 @@ def add_up_verdicts(flavor: str, verdicts: Iterable[tuple[fitting.Verdict,
             lacking[resource] += number * (not verdict.guests)
     return FlavorCapacity(flavor, least, guests, hosts, dict(+lacking),
                           dict(binding))
-
-
-def count_guests_of_flavor(
-        flavor: str, groups: Iterable[EqualHosts],
-        demands: Sequence[GuestDemand]) -> FlavorCapacity:
-    """Return how many further guests of a flavor fit into a cloud.
-
-    :param groups: hosts of the cloud, see :func:`group_equal_hosts`.
-    :param demands: as in
-        :func:`ghsched_placement.fit.fitting.count_guests`.
-    """
-    return add_up_verdicts(flavor, (
-        (fitting.count_guests(group[0], demands), len(group))
-        for group in groups))
