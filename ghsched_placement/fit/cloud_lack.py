@@ -17,6 +17,7 @@ reason; :func:`find_refusal_reasons` asks it about each part of the query. What
 no question explains is not claimed.
 """
 
+import bisect
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -93,21 +94,31 @@ class CloudQueries:
         return (None if self.known_nodes is None else
                 max((node.free for node in self.known_nodes), default=0))
 
-    def is_bandwidth_too_large(self, share: int) -> bool:
-        """Whether no host NUMA node is known to have enough free bandwidth.
+    def has_node_with(self, amount: int, resource: str = names.MEM_BW_PCT,
+                      trait: str = names.NUMA_NODE_TRAIT) -> bool:
+        """Whether a host NUMA node of the cloud has an amount free.
 
-        :param share: needed percent of a node's bandwidth.
+        :param resource: resource class of the amount.
+        :param trait: trait that the host node must have.
         """
-        most = self.largest_bandwidth
-        return most is not None and most < share
+        if resource == names.MEM_BW_PCT and (
+                self.largest_bandwidth is not None
+                and self.largest_bandwidth < amount):
+            return False
+        return self.ask([*_make_node_query(amount, resource, trait)])
 
-    def has_node_with_free_bandwidth(self, share: int) -> bool:
-        """Whether a host NUMA node of the cloud has enough free bandwidth.
+    def find_largest_free_amount(self, below: int,
+                                 resource: str = names.MEM_BW_PCT) -> int:
+        """Return the largest amount that a host NUMA node has free.
 
-        :param share: needed percent of a node's bandwidth.
+        All hosts of the cloud are searched, by several queries to Placement.
+
+        :param below: amount that no host NUMA node has free.
+        :param resource: resource class.
         """
-        return (not self.is_bandwidth_too_large(share)
-                and _has_node_with_amount(share, self.ask))
+        return bisect.bisect_left(
+            range(1, below), True,
+            key=lambda amount: not self.has_node_with(amount, resource))
 
     @property
     def bandwidth_totals(self) -> CloudTotals:
@@ -194,7 +205,8 @@ def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
                 'guests of one flavor can share a group; lower '
                 '[ghsched]reserved_control_groups, or move some away')))
         elif not missing:
-            missing += _find_missing_shared_bandwidth(policy, accounting, ask)
+            missing += _find_missing_shared_bandwidth(policy, accounting,
+                                                      cloud)
     return (missing or [*_find_other_unmet_needs(rest, cloud)]
             or [_make_combination_reason(policy, ask, rest)])
 
@@ -234,8 +246,12 @@ def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
                 f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
             return
     counts = {need.guest_node: need.count for need in needs}
-    if not any(can_fit_on_separate_nodes(counts.values(), nodes)
-               for nodes in _list_free_vfs_by_host(of_alias, free)):
+    hosts: dict[str, set[str]] = {}
+    for pf in of_alias:
+        hosts.setdefault(pf.root, set()).add(pf.parent)
+    if not any(can_fit_on_separate_nodes(counts.values(), sorted(
+            map(free.__getitem__, nodes), reverse=True))
+            for nodes in hosts.values()):
         yield Lack(
             None, f'VFs of {alias}', needed=max(counts.values()), reason=(
                 f'no host has {len(counts)} NUMA nodes with VFs of {alias} '
@@ -243,22 +259,6 @@ def _find_missing_local_vfs(alias: str, needs: Sequence[Vfs],
                 f'({keys.VFS.extra_spec} with '
                 f'{keys.VFS_LOCALITY.extra_spec}=node)'),
             cure=f'allow {keys.VFS_LOCALITY.extra_spec}=socket or any')
-
-
-def _list_free_vfs_by_host(pfs: Sequence[vfs.Pf],
-                           free: Mapping[str, int]) -> Iterator[list[int]]:
-    """Yield, for each host, the free VFs of each of its NUMA nodes.
-
-    The numbers of a host are sorted, the largest first.
-
-    :param pfs: PFs of one PCI alias, on all hosts.
-    :param free: free VFs by UUID of the NUMA node's provider.
-    """
-    hosts: dict[str, set[str]] = {}
-    for pf in pfs:
-        hosts.setdefault(pf.root, set()).add(pf.parent)
-    for nodes in hosts.values():
-        yield sorted((free[node] for node in nodes), reverse=True)
 
 
 def _format_by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
@@ -308,7 +308,7 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
     key = _get_counted_extra_spec(accounting)
     each_alone = True
     for share in sorted(set(demand.values())):
-        if not cloud.has_node_with_free_bandwidth(share):
+        if not cloud.has_node_with(share):
             each_alone = False
             yield _make_bandwidth_lack(share, key, cloud)
     if each_alone and len(demand) > 1 and not any(
@@ -341,7 +341,7 @@ def _make_bandwidth_lack(share: int, key: str, cloud: CloudQueries) -> Lack:
             query=_make_node_query(share))
     most = cloud.largest_bandwidth
     if most is None or most >= share:
-        most = _find_largest_free_amount(share, cloud.ask)
+        most = cloud.find_largest_free_amount(share)
     clause = cloud.bandwidth_totals.describe_node_shortage(
         names.MEM_BW_PCT, share, f'{share} % of its memory bandwidth')
     return Lack(None, lack.BANDWIDTH, most, share, f'{clause} ({key})',
@@ -360,8 +360,8 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
                              in policy.get_resources_by_node(
                                  accounting).values()
                              if name in amounts}):
-            if not _has_node_with_amount(count, cloud.ask, resource=name):
-                most = _find_largest_free_amount(count, cloud.ask, name)
+            if not cloud.has_node_with(count, name):
+                most = cloud.find_largest_free_amount(count, name)
                 clause = cloud.totals.describe_node_shortage(
                     name, count, f'{count} {resource.on_node}')
                 yield Lack(
@@ -369,7 +369,7 @@ def _find_missing_resources(policy: GuestPolicy, accounting: Accounting,
                     f'{clause} ({resource.key.extra_spec})',
                     f'the most free on one node is {most}',
                     '' if most else resource.cure,
-                    _make_node_query(count, resource=name))
+                    _make_node_query(count, name))
 
 
 def _get_counted_extra_spec(accounting: Accounting) -> str:
@@ -390,18 +390,16 @@ def _needs_missing_group(policy: GuestPolicy, ask: Ask) -> bool:
 
 
 def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
-                                   ask: Ask) -> Iterator[Lack]:
+                                   cloud: CloudQueries) -> Iterator[Lack]:
     """Yield a reason if no shareable control group has enough free bandwidth.
 
     A guest must share a resctrl control group of other guests if the cloud has
     none free. At most one reason is yielded.
-
-    :param ask: returns whether any host satisfies a Placement query.
     """
     for node, share in sorted(
             policy.get_bandwidth_by_node(accounting).items()):
         trait = names.make_share_trait(policy.fingerprint, node)
-        if not _has_node_with_amount(share, ask, trait):
+        if not cloud.has_node_with(share, trait=trait):
             yield Lack(
                 None, lack.GROUPS, reason=f'{_NO_GROUP}, and no host NUMA '
                 'node with one that the guest could share has '
@@ -410,16 +408,11 @@ def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,
             return
 
 
-def _has_node_with_amount(share: int, ask: Ask,
-                          trait: str = names.NUMA_NODE_TRAIT,
-                          resource: str = names.MEM_BW_PCT) -> bool:
-    return ask([*_make_node_query(share, trait, resource)])
-
-
-def _make_node_query(share: int, trait: str = names.NUMA_NODE_TRAIT,
-                     resource: str = names.MEM_BW_PCT
+def _make_node_query(amount: int, resource: str = names.MEM_BW_PCT,
+                     trait: str = names.NUMA_NODE_TRAIT
                      ) -> tuple[tuple[str, str], ...]:
-    return ('resources', f'{resource}:{share}'), ('required', trait)
+    """Return the query for a host NUMA node with an amount of a resource."""
+    return ('resources', f'{resource}:{amount}'), ('required', trait)
 
 
 def _find_next_bandwidth_step(share: int, cloud: CloudQueries) -> int:
@@ -433,27 +426,7 @@ def _find_next_bandwidth_step(share: int, cloud: CloudQueries) -> int:
     """
     larger = sorted({share + -share % step for step in _STEPS} - {share})
     return next((one for one in larger
-                 if one <= 100 and cloud.has_node_with_free_bandwidth(one)), 0)
-
-
-def _find_largest_free_amount(below: int, ask: Ask,
-                              resource: str = names.MEM_BW_PCT) -> int:
-    """Return the largest amount of a resource that a host NUMA node has free.
-
-    All hosts of the cloud are searched, by several queries to Placement.
-
-    :param below: amount that no host NUMA node has free.
-    :param ask: returns whether any host satisfies a Placement query.
-    :param resource: resource class.
-    """
-    low, high = 0, below - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _has_node_with_amount(middle, ask, resource=resource):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+                 if one <= 100 and cloud.has_node_with(one)), 0)
 
 
 _SUFFIXED = re.compile(r'(resources|required|member_of|in_tree)(.*)')

@@ -26,7 +26,6 @@ its last try (:func:`ghsched_placement.query.request.build_request`, joining).
 """
 
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -36,7 +35,6 @@ from typing import TypeAlias
 
 import os_resource_classes as orc
 
-from ghsched_placement.base import cpulist
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import counting
 from ghsched_placement.fit.guest_demand import GuestDemand
@@ -46,10 +44,6 @@ from ghsched_placement.fit import model
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.resources import BESIDE_BANDWIDTH
 from ghsched_placement.providers import names
-
-#: Guests that are counted on one host at most.
-MOST = counting.MOST
-
 
 #: Note on a count that is a lower bound.
 MORE_MAY_FIT = ('more guests may fit: their NUMA nodes differ, and the search '
@@ -259,7 +253,7 @@ def find_host_shortages(host: capacity.HostInventory, demand: GuestDemand,
 
     :param may_share_group: whether the control group of another guest will do.
     """
-    yield from _find_root_shortages(host, demand)
+    yield from filter(None, _find_amount_shortages(host, demand))
     if _must_share_control_group(host, demand) and not may_share_group:
         yield Lack(None, lack.GROUPS,
                    free=host.groups.free if host.groups else 0,
@@ -269,7 +263,7 @@ def find_host_shortages(host: capacity.HostInventory, demand: GuestDemand,
     if too_few:
         yield too_few
     if demand.policy.vfs_locality != 'node':
-        yield from _find_host_vf_shortages(host, demand)
+        yield from filter(None, _find_vf_shortages(host, demand))
 
 
 def _can_share_on_all_guest_nodes(host: capacity.HostInventory,
@@ -284,28 +278,32 @@ def _can_share_on_all_guest_nodes(host: capacity.HostInventory,
         for guest_node in range(len(demand.policy.nodes)))
 
 
-def _find_root_shortages(host: capacity.HostInventory,
-                         demand: GuestDemand) -> Iterator[Lack]:
+def _find_amount_shortages(host: capacity.HostInventory,
+                           demand: GuestDemand) -> Iterator[Lack | None]:
+    """Yield what each resource lacks that a guest takes of the whole host.
+
+    None stands for a resource of which the host has enough.
+    """
     for name, need in sorted(demand.get_root_amounts(host).items()):
         stock = host.root.get_inventory(name)
         if stock is None and name == orc.DISK_GB:
             continue    # disks may be of a provider that is shared
-        found = lack.find_resource_shortage(
+        yield lack.find_resource_shortage(
             lack.WORDS.get(name, name), need, stock.free if stock else 0,
             stock.max_unit if stock else None)
-        if found:
-            yield found
 
 
-def _find_host_vf_shortages(host: capacity.HostInventory,
-                            demand: GuestDemand) -> Iterator[Lack]:
+def _find_vf_shortages(host: capacity.HostInventory,
+                       demand: GuestDemand) -> Iterator[Lack | None]:
+    """Yield what each kind of VF lacks on all nodes of a host together.
+
+    None stands for VFs of which the host has enough.
+    """
     for name, need in sorted(demand.count_vfs().items()):
         free = sum(pf.stock.free for pf in host.pfs
                    if pf.resource_class == name)
-        found = lack.find_resource_shortage(
+        yield lack.find_resource_shortage(
             demand.describe_vfs(name), need, free, key=keys.VFS.extra_spec)
-        if found:
-            yield found
 
 
 def _find_host_obstacles(host: capacity.HostInventory, demand: GuestDemand,
@@ -336,25 +334,19 @@ def _find_host_obstacles(host: capacity.HostInventory, demand: GuestDemand,
                                        []).append(guest_node)
     for (host_nodes, text), numbers in guest_nodes.items():
         yield replace(first[text], reason=(
-            f'NUMA node{host_nodes} cannot take guest NUMA node'
-            f'{_format_numbers(numbers)}: {text}'))
+            f'{host_nodes} cannot take guest '
+            f'{lack.format_numa_nodes(numbers)}: {text}'))
 
 
 def _format_nodes(nodes: Sequence[capacity.NodeInventory]) -> str:
-    """Return the end of "NUMA node" with the numbers of host nodes.
+    """Return "NUMA node" or "NUMA nodes" with the numbers of host nodes.
 
-    The name of a provider is in place of a number that is not known.
+    If a number is not known, the names of the providers are in their place.
     """
-    unknown = [node.name for node in nodes if node.number is None]
-    if unknown:
-        return f' {", ".join(node.name for node in nodes)}'
-    return _format_numbers([node.number for node in nodes
-                            if node.number is not None])
-
-
-def _format_numbers(numbers: Collection[int]) -> str:
-    return (f'{"" if len(numbers) == 1 else "s"} '
-            f'{cpulist.render_cpu_list(numbers)}')
+    numbers = [node.number for node in nodes if node.number is not None]
+    if len(numbers) < len(nodes):
+        return f'NUMA node {", ".join(node.name for node in nodes)}'
+    return lack.format_numa_nodes(numbers)
 
 
 def find_node_shortages(node: capacity.NodeInventory, demand: GuestDemand,
@@ -379,11 +371,10 @@ def find_node_shortages(node: capacity.NodeInventory, demand: GuestDemand,
         elif name in amounts:
             yield from _find_inventory_shortages(
                 name, node.stocks.get(name), amounts[name], node.number)
-    items = [*demand.find_shortages(node.room, guest_node)]
+    lacks = [lack.find_resource_shortage(*item, node=node.number)
+             for item in demand.find_shortages(node.room, guest_node)]
     locality = demand.policy.vfs_locality
     vfs = {} if locality == 'any' else demand.count_vfs(guest_node)
-    lacks = [lack.find_resource_shortage(*item, node=node.number)
-             for item in items]
     lacks += [lack.find_resource_shortage(
         demand.describe_vfs(name), need, node.count_free_vfs(name)
         if locality == 'node' else node.near.get(name, need),

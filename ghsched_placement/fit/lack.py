@@ -284,17 +284,18 @@ def make_too_few_nodes_reason(needed: Sequence[str],
     """
     parts = ', '.join(
         f'guest NUMA node {number} ({what}) fits on '
-        f'{_format_node_numbers(nodes)}' for number, (what, nodes)
+        + (f'host {format_numa_nodes(nodes)}' if nodes
+           else 'no host NUMA node') for number, (what, nodes)
         in enumerate(zip(needed, fitting, strict=True)))
     return Lack(None, COMBINATION, reason=(
         f'the {len(needed)} guest NUMA nodes need a host NUMA node '
         f'each{suffix}: {parts}'))
 
 
-def _format_node_numbers(nodes: Collection[int]) -> str:
-    return (f'host NUMA node{"" if len(nodes) == 1 else "s"} '
-            f'{cpulist.render_cpu_list(nodes)}' if nodes
-            else 'no host NUMA node')
+def format_numa_nodes(numbers: Collection[int]) -> str:
+    """Return numbers of nodes in words, such as "NUMA nodes 0-1"."""
+    return (f'NUMA node{"" if len(numbers) == 1 else "s"} '
+            f'{cpulist.render_cpu_list(numbers)}')
 
 
 class GroupedReasons:
@@ -321,7 +322,8 @@ class GroupedReasons:
             host h".
         """
         return [f'{prefix} {verb} on '
-                f'{_format_host_count_and_names(self._hosts[lack])}: {lack}'
+                f'{_format_host_count(len(hosts := self._hosts[lack]))} '
+                f'({format_host_names(hosts)}): {lack}'
                 for lack in self.list_reasons_by_frequency()]
 
 
@@ -334,10 +336,6 @@ def format_host_names(hosts: Sequence[str]) -> str:
     if len(hosts) > NAMED_HOSTS:
         shown += f' and {len(hosts) - NAMED_HOSTS} more'
     return shown
-
-
-def _format_host_count_and_names(hosts: Sequence[str]) -> str:
-    return f'{_format_host_count(len(hosts))} ({format_host_names(hosts)})'
 
 
 def _format_host_count(hosts: int) -> str:
