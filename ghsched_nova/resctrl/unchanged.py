@@ -37,10 +37,12 @@ def select_unchanged_state(actual: model.Actual,
     :param actual: state before the changes.
     :param actions: the changes, including those that failed.
     """
-    touched = (_find_left_groups(actual, actions)
-               | {_get_control_group(action.group) for action in actions})
-    moving = {_get_control_group(action.group) for action in actions
-              if action.kind in _MOVING} | _find_unclear_groups(actual)
+    left, unclear = _find_left_groups(actual, actions), _find_unclear_groups(
+        actual)
+    touched = left | {naming.parse_group_name(action.group).top
+                      for action in actions}
+    moving = unclear | {naming.parse_group_name(action.group).top
+                        for action in actions if action.kind in _MOVING}
     moved = {guest.domain.uuid for name in moving
              for guest in actual.members.get(name, ())}
     counters = actual.counters
@@ -57,7 +59,7 @@ def select_unchanged_state(actual: model.Actual,
                 if name not in touched},
         counters=counters and replace(counters, assigned={
             counted: domains for counted, domains in counters.assigned.items()
-            if _get_control_group(counted[0]) not in touched}))
+            if naming.parse_group_name(counted[0]).top not in touched}))
 
 
 def _find_left_groups(actual: model.Actual,
@@ -79,8 +81,3 @@ def _find_unclear_groups(actual: model.Actual) -> set[str]:
         name for name, guests in actual.members.items()
         if not all(actual.threads.get(guest.domain.uuid)
                    for guest in guests)}
-
-
-def _get_control_group(path: str) -> str:
-    """Return the control group of a monitoring group, or the group itself."""
-    return path.partition(f'/{naming.MONITORS}')[0]
