@@ -25,6 +25,8 @@ from ghsched_placement.base import cpulist
 _NUMBER = re.compile(r'[0-9]{1,18}')
 _NODE = re.compile(r'node([0-9]{1,5})')
 _CPU = re.compile(r'cpu([0-9]{1,5})')
+_MEMORY = re.compile(r'^Node +[0-9]+ +(\S+):\s*([0-9]{1,15}) kB$',
+                     re.MULTILINE)
 
 #: Bytes per second of the unit of read_bandwidth (MiB/s).
 _BANDWIDTH_UNIT = 2 ** 20
@@ -70,6 +72,15 @@ def is_arm(sysfs: Path) -> bool:
         (path / 'regs' / 'identification' / 'midr_el1').exists()
         for path in list_directory(sysfs / 'devices' / 'system' / 'cpu')
         if _CPU.fullmatch(path.name))
+
+
+def parse_node_memory(text: str) -> dict[str, int]:
+    """Return the KiB of memory of a host NUMA node, by kind of memory.
+
+    :param text: content of the node's ``meminfo`` file in sysfs.
+    :returns: KiB by name in the file, such as ``MemTotal`` and ``MemFree``.
+    """
+    return {name: int(amount) for name, amount in _MEMORY.findall(text)}
 
 
 def read_rated_bandwidth(node: Path) -> int:

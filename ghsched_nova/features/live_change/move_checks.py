@@ -17,7 +17,6 @@ Checks what only the host knows: the running domain, and free memory.
 
 from collections.abc import Iterator
 from pathlib import Path
-import re
 
 from lxml import etree
 
@@ -26,14 +25,13 @@ from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import numa_maps
 from ghsched_nova.features.live_change import page_move
 from ghsched_nova.guest import document
+from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import decimals
 from ghsched_placement.fit.cells import GuestCell
 
-_NODES = Path('devices/system/node')
-#: Free memory in /sys/devices/system/node/nodeN/meminfo, in KiB.
-_LINE = re.compile(
-    r'Node +[0-9]+ +(MemFree|Inactive\(file\)): +([0-9]{1,20}) kB')
+#: Memory of a host NUMA node that a guest can get, in its meminfo.
+_FREE = ('MemFree', 'Inactive(file)')
 
 #: Elements of a domain that pin its memory, so that no page can be moved.
 _PINNED = {
@@ -139,7 +137,7 @@ def _find_memory_shortages(request: move_messages.MoveRequest,
     for number in request.move.nodes_moved:
         cell = request.move.after[number]
         free = _read_free_memory(
-            cell, sysfs / _NODES / f'node{cell.host_node}'
+            cell, sysfs_files.get_node_path(sysfs, cell.host_node)
         )
         if free is not None and free < cell.memory:
             pages = (f' in free pages of {cell.page_size} KiB'
@@ -162,8 +160,9 @@ def _read_free_memory(cell: GuestCell, node: Path) -> int | None:
             free = decimals.parse_decimal(
                 (pages / 'free_hugepages').read_text())
             return None if free is None else free * cell.page_size // 1024
-        found = _LINE.findall((node / 'meminfo').read_text())
+        memory = sysfs_files.parse_node_memory(
+            (node / 'meminfo').read_text())
     except (OSError, ValueError):
         return None
-    return sum(int(amount) for _name, amount in found) // 1024 if (
-        found) else None
+    found = [memory[name] for name in _FREE if name in memory]
+    return sum(found) // 1024 if found else None

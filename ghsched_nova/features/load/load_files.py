@@ -27,8 +27,6 @@ _COUNT = re.compile(r'^(\w{1,64}) ([0-9]{1,20})$', re.MULTILINE)
 _SOME = re.compile(r'^some [^\n]*\btotal=([0-9]{1,20})$', re.MULTILINE)
 _ON_NODE = re.compile(r'\bN([0-9]{1,5})=([0-9]{1,15})\b')
 _PAGE = re.compile(r'\bkernelpagesize_kB=([0-9]{1,9})\b')
-_MEMORY = re.compile(
-    r'^Node [0-9]+ (MemTotal|MemFree):\s*([0-9]{1,15}) kB$', re.MULTILINE)
 
 #: Fields of memory.numa_stat that count memory of processes.
 _OF_PROCESS = ('anon', 'file')
@@ -160,17 +158,6 @@ def parse_diskstats(text: str) -> dict[str, DiskTime]:
         if len(words) >= 14 and all(map(_is_number, words[3:14])):
             found[words[2]] = DiskTime(int(words[12]), int(words[13]))
     return found
-
-
-def parse_node_meminfo(text: str) -> tuple[int, int] | None:
-    """Return a NUMA node's total and free KiB, from its ``meminfo`` file.
-
-    Returns None if the text is malformed.
-    """
-    found = dict(_MEMORY.findall(text))
-    if len(found) != 2:
-        return None
-    return int(found['MemTotal']), int(found['MemFree'])
 
 
 def parse_memory_numa_stat(text: str) -> dict[int, int] | None:

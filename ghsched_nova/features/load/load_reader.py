@@ -163,9 +163,11 @@ class LoadReader:
     def _nodes(self) -> Iterator[tuple[int, load_rates.NodeCounters]]:
         for node, cpus in self._host.cpus.items():
             path = sysfs_files.get_node_path(self._paths.sysfs, node)
+            memory = sysfs_files.parse_node_memory(
+                _read_kernel_file(f'{path}/meminfo'))
             yield node, load_rates.NodeCounters(
-                cpus, load_files.parse_node_meminfo(
-                    _read_kernel_file(f'{path}/meminfo')),
+                cpus, (memory['MemTotal'], memory['MemFree'])
+                if memory.keys() >= {'MemTotal', 'MemFree'} else None,
                 load_files.parse_vmstat(_read_kernel_file(f'{path}/vmstat')))
 
     # -- guests ---------------------------------------------------------------

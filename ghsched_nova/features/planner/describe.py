@@ -26,7 +26,6 @@ from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_placement.base import cpulist
 from ghsched_placement.base import exits
 
-_MEMORY = re.compile(r'MemTotal:\s+([0-9]{1,12}) kB')
 _COUNT = re.compile(r'([0-9]{1,12})\s*')
 _PAGES = re.compile(r'hugepages-([1-9][0-9]{0,9})kB')
 
@@ -63,11 +62,11 @@ def read_node_descriptions(sysfs: Path) -> Iterator[Mapping[str, object]]:
     for node, path in sysfs_files.iterate_numa_nodes(sysfs):
         cpus = sysfs_files.read_node_cpus(path)
         caches = [*sysfs_files.iterate_l3_caches(sysfs, cpus)]
-        memory = _MEMORY.search(
+        memory = sysfs_files.parse_node_memory(
             sysfs_files.read_text(path / 'meminfo') or '')
         found = {
             'id': node, 'cpus': cpulist.render_cpu_list(cpus),
-            'memory_mb': int(memory[1]) // 1024 if memory else 0,
+            'memory_mb': memory.get('MemTotal', 0) // 1024,
             'distances': [*distances.get(node, {}).values()],
             'latency_ns': sysfs_files.read_rated_latency(path),
             'bandwidth_mb': sysfs_files.read_rated_bandwidth(path) // 10 ** 6,

@@ -32,6 +32,7 @@ from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import resctrl_host
+from ghsched_nova.resctrl import sysfs as sysfs_files
 from ghsched_nova.tests.fixtures import captured
 import ghsched_placement
 from ghsched_placement.tests import base
@@ -109,7 +110,7 @@ TEXTS = (
     (load_files.parse_vmstat, 'pgsteal_kswapd 12\n'),
     (load_files.parse_diskstats,
      '8 0 sda 1 2 3 4 5 6 7 8 9 10 11 12 13 14\n'),
-    (load_files.parse_node_meminfo,
+    (sysfs_files.parse_node_memory,
      'Node 0 MemTotal: 12 kB\nNode 0 MemFree: 3 kB\n'),
     (load_files.parse_memory_numa_stat, 'anon N0=1 N1=2\n'),
     (load_files.parse_numa_maps,

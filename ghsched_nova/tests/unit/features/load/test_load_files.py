@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ghsched_nova.features.load import load_files
+from ghsched_nova.resctrl import sysfs
 from ghsched_placement.tests import base
 
 NUMBERS = st.integers(0, 2 ** 63)
@@ -24,7 +25,7 @@ PARSERS = (load_files.parse_cpu_times, load_files.parse_run_times,
            load_files.parse_last_cpu,
            load_files.parse_stall_time, load_files.parse_vmstat,
            load_files.parse_diskstats,
-           load_files.parse_node_meminfo, load_files.parse_memory_numa_stat,
+           sysfs.parse_node_memory, load_files.parse_memory_numa_stat,
            load_files.parse_numa_maps, load_files.parse_guest_control_group)
 
 
@@ -86,8 +87,12 @@ class ParsersTest(base.TestCase):
                 ' 8 0 short 1 2\n'))
 
     def test_memory_of_a_node(self):
-        self.assertEqual((3000, 1000), load_files.parse_node_meminfo(
-            'Node 0 MemTotal:  3000 kB\nNode 0 MemFree: 1000 kB\n'))
+        self.assertEqual(
+            {'MemTotal': 3000, 'MemFree': 1000, 'Inactive(file)': 7},
+            sysfs.parse_node_memory(
+                'Node 0 MemTotal:  3000 kB\nNode 0 MemFree: 1000 kB\n'
+                'Node 0 HugePages_Total:     0\n'
+                'Node 0 Inactive(file):  7 kB\n'))
 
     def test_memory_of_a_group_counts_shared_memory_once(self):
         self.assertEqual({0: 5, 1: 70}, load_files.parse_memory_numa_stat(
