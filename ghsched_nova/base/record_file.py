@@ -12,7 +12,6 @@
 
 """Records of nova-compute in files, which survive restarts."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
@@ -33,32 +32,27 @@ class RecordFile(Generic[T]):
     """File with one record, which is replaced as a whole.
 
     :param path: path of the file.
-    :param parse: parses the text of the file; returns an empty record for a
-        malformed text.
-    :param render: returns the text of a record.
-    :param longest: maximum length of the file in bytes.
     """
 
     path: Path
-    parse: Callable[[str], T]
-    render: Callable[[T], str]
-    longest: int = wire.LONGEST_FILE
+    format: wire.FileFormat[T]
 
     def read(self) -> T:
         """Return the record; an empty one if the file cannot be read."""
         try:
-            return self.parse(wire.read_record_file(self.path, self.longest))
+            return self.format.parse(wire.read_record_file(
+                self.path, self.format.longest))
         except FileNotFoundError:
             pass
         except OSError as error:
             LOG.warning('ghsched: cannot read %(path)s; starting a new '
                         'record: %(error)s',
                         {'path': self.path, 'error': error})
-        return self.parse('')
+        return self.format.make_empty()
 
     def write(self, record: T) -> None:
         """Replace the record in the file.
 
         :raises OSError: if the file cannot be written.
         """
-        atomic_file.write_state_file(self.path, self.render(record))
+        atomic_file.write_state_file(self.path, self.format.render(record))

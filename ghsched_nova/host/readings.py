@@ -19,14 +19,14 @@ nova-compute that starts again writes nothing.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import json
 import logging
 import os
 from pathlib import Path
 import threading
 import time
+from typing import Any
 
-from ghsched_nova.base import atomic_file
+from ghsched_nova.base import record_file
 from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_placement.base import wire
@@ -49,6 +49,30 @@ Measure = Callable[[Path, Sequence[str], int],
 _Known = Mapping[str, rounding.Readings]
 
 
+def _parse_measurements(found: Mapping[str, Any]) -> tuple[str, _Known]:
+    """Return the mount and the measurements of a parsed file.
+
+    :raises ValueError: if a line has no table of rounded percentages: a list
+        of 101 items, one for each of 0 to 100 percent, None if the kernel
+        refused it.
+    """
+    lines = {}
+    for line, table in wire.check_object(found['lines']).items():
+        lines[wire.check_text(line)] = tuple(
+            None if shown is None else wire.check_integer(shown, 100)
+            for shown in wire.check_list(table))
+        if len(lines[line]) != 101:
+            raise ValueError(f'{len(table)} percentages for line {line}')
+    return wire.check_text(found['mount']), lines
+
+
+#: Rounding of percentages by schemata line, and the mount of resctrl.
+FORMAT: wire.FileFormat[tuple[str, _Known]] = wire.FileFormat(
+    FILE, 1, _parse_measurements,
+    lambda measured: {'mount': measured[0], 'lines': measured[1]},
+    lambda: ('', {}))
+
+
 class RoundingCache:
     """Cache of how the kernel rounds bandwidth percentages; thread-safe.
 
@@ -65,7 +89,7 @@ class RoundingCache:
     def __init__(self, root: Path, path: Path | None = None,
                  measure: Measure | None = None, saves: bool = True) -> None:
         self._root = root
-        self._path = path
+        self._file = record_file.RecordFile(path, FORMAT) if path else None
         self._measure = measure
         self._saves = saves
         self._lock = threading.Lock()
@@ -88,7 +112,9 @@ class RoundingCache:
             mount = _identify_mount(self._root)
             if mount != self._mount:
                 self._mount, self._retry_at = mount, 0.0
-                self._lines = self._read_file(mount) if mount else {}
+                known, lines = (self._file.read() if self._file and mount
+                                else ('', {}))
+                self._lines = lines if known == mount else {}
             return self._lines
 
     def measure_missing_percentages(self,
@@ -138,55 +164,16 @@ class RoundingCache:
                 "low",
                 {'seconds': RETRY_S, 'error': failure})
 
-    def _read_file(self, mount: str) -> _Known:
-        if self._path is None:
-            return {}
-        try:
-            kept = json.loads(wire.read_record_file(self._path))
-            if kept['mount'] != mount:
-                return {}
-            return {str(line): _validate_readings(shown)
-                    for line, shown in kept['lines'].items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, *wire.MALFORMED) as error:
-            LOG.warning('ghsched: cannot read the rounding steps for '
-                        'bandwidth percentages from %(path)s; measuring them '
-                        'again: %(error)s',
-                        {'path': self._path, 'error': error})
-            return {}
-
     def _write_file(self) -> None:
-        if self._path is None or not self._saves:
+        if self._file is None or not self._saves:
             return
         try:
-            atomic_file.write_state_file(self._path, json.dumps(
-                {'mount': self._mount, 'lines': {
-                    line: list(shown) for line, shown
-                    in self._lines.items()}}))
+            self._file.write((self._mount, self._lines))
         except OSError as error:
             LOG.warning('ghsched: cannot save the rounding steps for '
                         'bandwidth percentages to %(path)s; nova-compute will '
                         'measure them again after a restart: %(error)s',
-                        {'path': self._path, 'error': error})
-
-
-def _validate_readings(table: object) -> rounding.Readings:
-    """Refuse a malformed table of percentages that the kernel has rounded.
-
-    The table must be a list of 101 items, one for each of 0 to 100 percent.
-    Each item is the rounded percentage; None if the kernel refused it.
-
-    :param table: the table, as read from the file of the cache.
-    :returns: the table as a tuple.
-    :raises ValueError: if the table is malformed.
-    """
-    if not (isinstance(table, list) and len(table) == 101 and all(
-            one is None or isinstance(one, int) and 0 <= one <= 100
-            for one in table)):
-        raise ValueError(f'{table!r:.60} is not a list of 101 '
-                         'percentages')
-    return tuple(table)
+                        {'path': self._file.path, 'error': error})
 
 
 def _identify_mount(root: Path) -> str:

@@ -50,4 +50,4 @@ def _list_malformed_records(fields: Mapping[str, Any]) -> list[str]:
 
     The report of :mod:`ghsched_placement.audit.diagnostics` is left out.
     """
-    return [one.key for one in _FORMATS if one.is_malformed(fields)]
+    return [one.name for one in _FORMATS if one.is_malformed(fields)]

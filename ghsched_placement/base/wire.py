@@ -295,29 +295,38 @@ def _build_record(text: Any, version: int,
 
 
 @dataclass(frozen=True)
-class FileFormat(Generic[T]):
-    """Format of a record in a file of its own.
+class RecordCodec(Generic[T]):
+    """Conversion of a record to JSON and back.
 
-    :param name: name of the file in Nova's state_path.
+    :param name: name of the record: its file in Nova's state_path, or its key
+        in stats or diagnostics.
     :param version: version of the format that can be read.
     :param build: builds the record from the parsed JSON object; may raise any
         of :data:`MALFORMED`.
     :param make_fields: returns the fields of a record's JSON object.
-    :param make_empty: makes the record for a missing or malformed file.
-    :param longest: maximum length of the file in bytes.
     """
 
     name: str
     version: int
     build: Callable[[dict[str, Any]], T]
     make_fields: Callable[[T], Mapping[str, Any]]
-    make_empty: Callable[[], T]
-    longest: int = LONGEST_FILE
 
     def render(self, record: T) -> str:
         """Return a record as JSON."""
         return json.dumps({'version': self.version,
                            **self.make_fields(record)}, separators=(',', ':'))
+
+
+@dataclass(frozen=True)
+class FileFormat(RecordCodec[T]):
+    """Format of a record in a file of its own.
+
+    :param make_empty: makes the record for a missing or malformed file.
+    :param longest: maximum length of the file in bytes.
+    """
+
+    make_empty: Callable[[], T]
+    longest: int = LONGEST_FILE
 
     def parse(self, text: str) -> T:
         """Parse a record from JSON; empty if the text is malformed."""
@@ -336,7 +345,7 @@ class RecordFormat(Protocol):
     """Format of a record that has its own key in stats or diagnostics."""
 
     @property
-    def key(self) -> str:
+    def name(self) -> str:
         """Key of the record in the stats or the diagnostics."""
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
@@ -350,26 +359,20 @@ class ListFormat:
     Malformed items of the list are ignored.
     """
 
-    key: str
+    name: str
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a host's stats have something else under the list's key."""
-        return not isinstance(fields.get(self.key), list | None)
+        """Whether the fields contain this record, but it is not a list."""
+        return not isinstance(fields.get(self.name), list | None)
 
 
 @dataclass(frozen=True)
-class Format(Generic[T]):
-    """Format of a record that a host sends under a key of its own.
+class Format(RecordCodec[T]):
+    """Format of a record that a host sends under a key of its own."""
 
-    :param key: key of the record in the stats or the diagnostics.
-    :param version: version of the format that can be read.
-    :param build: builds the result from the parsed JSON object; may raise any
-        of :data:`MALFORMED`.
-    """
-
-    key: str
-    version: int
-    build: Callable[[dict[str, Any]], T]
+    def make_field(self, record: T) -> dict[str, str]:
+        """Return a record as a field of stats or diagnostics."""
+        return {self.name: self.render(record)}
 
     def parse(self, fields: Mapping[str, Any]) -> T | None:
         """Parse the record among the fields that a host sends.
@@ -393,7 +396,7 @@ class Format(Generic[T]):
         return False
 
     def _build(self, fields: Mapping[str, Any]) -> T | None:
-        text = fields.get(self.key)
+        text = fields.get(self.name)
         if text is not None:
             if not isinstance(text, str):
                 raise TypeError(_format_type_error(text, 'a text'))

@@ -28,7 +28,6 @@ from collections.abc import Set
 import dataclasses
 from dataclasses import dataclass
 import itertools
-import json
 import math
 from typing import Any
 from typing import NamedTuple
@@ -406,10 +405,11 @@ def to_diagnostics(capacities: Iterable[NodeCapacity]) -> dict[str, str]:
     nova-compute adds the field, a JSON text under :data:`KEY`, to Nova's
     diagnostics of each guest of the host.
     """
-    return {KEY: json.dumps(
-        {'version': VERSION,
-         'nodes': [dataclasses.asdict(room) for room in capacities]},
-        separators=(',', ':'))}
+    return FORMAT.make_field(tuple(capacities))
+
+
+def _make_fields(capacities: tuple[NodeCapacity, ...]) -> dict[str, Any]:
+    return {'nodes': [dataclasses.asdict(room) for room in capacities]}
 
 
 def from_diagnostics(diagnostics: Mapping[str, Any]
@@ -454,4 +454,4 @@ def _parse_pages(mapping: Any) -> Pages:
     return pages
 
 
-FORMAT = wire.Format(KEY, VERSION, _parse_node_capacities)
+FORMAT = wire.Format(KEY, VERSION, _parse_node_capacities, _make_fields)

@@ -31,8 +31,7 @@ class BlameRecord(compute_hooks.ComputePart):
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = record_file.RecordFile(
-            path, blame_periods.FORMAT.parse, blame_periods.FORMAT.render)
+        self._file = record_file.RecordFile(path, blame_periods.FORMAT)
         # Replaced as a whole, so that readers do not wait for the disk.
         self.periods: Sequence[blame_periods.BlamePeriod] = self._file.read()
 

@@ -41,8 +41,7 @@ class BurstRecorder(compute_hooks.ComputePart):
 
     def __init__(self, section: Any, path: Path) -> None:
         self._section = section
-        self._file = record_file.RecordFile(
-            path, burst_record.FORMAT.parse, burst_record.FORMAT.render)
+        self._file = record_file.RecordFile(path, burst_record.FORMAT)
         # Replaced as a whole, so that readers do not wait for the disk.
         self._records = self._file.read()
 

@@ -29,8 +29,7 @@ class RepairCounts(compute_hooks.ComputePart):
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = record_file.RecordFile(
-            path, repair_metrics.FORMAT.parse, repair_metrics.FORMAT.render)
+        self._file = record_file.RecordFile(path, repair_metrics.FORMAT)
         self._counts = Counter(self._file.read())
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:

@@ -90,8 +90,7 @@ class GuestChannels(compute_hooks.ComputePart):
         self._channels: dict[str, channels.Channel] = {}
         self._usage: dict[str, view.GuestUsage] = {}
         self._capacity: dict[int, int] = {}
-        self._file = record_file.RecordFile(
-            path, pressure.parse_pressures, pressure.render_pressures)
+        self._file = record_file.RecordFile(path, pressure.FILE_FORMAT)
         self._pressures: pressure.Pressures = self._file.read()
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:

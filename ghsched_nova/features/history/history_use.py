@@ -33,10 +33,7 @@ class HistoryRecorder(compute_hooks.ComputePart):
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = record_file.RecordFile(
-            path, usage_history.FILE_FORMAT.parse,
-            usage_history.FILE_FORMAT.render,
-            usage_history.LONGEST)
+        self._file = record_file.RecordFile(path, usage_history.FILE_FORMAT)
         # Replaced as a whole, so that readers do not wait for the disk.
         self.history = self._file.read()
 

@@ -31,7 +31,7 @@ def make_load_document(measured: load.HostLoad | None) -> Any:
     nova-compute reports load in the same form.
     """
     return None if measured is None else json.loads(
-        load.render_load_json(measured))
+        load.FORMAT.render(measured))
 
 
 def format_node_load_rows(measured: load.HostLoad) -> list[list[str]]:

@@ -45,8 +45,7 @@ class ServiceLevelRecorder(compute_hooks.ComputePart):
     def __init__(self, path: Path, notify_protection: Callable[[], None]
                  = lambda: None) -> None:
         self._notify_protection = notify_protection
-        self._file = record_file.RecordFile(
-            path, service_level.FORMAT.parse, service_level.FORMAT.render)
+        self._file = record_file.RecordFile(path, service_level.FORMAT)
         # Replaced as a whole, so that readers do not wait for the disk.
         self.levels: service_level.Levels = self._file.read()
 

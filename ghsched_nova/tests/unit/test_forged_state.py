@@ -76,7 +76,7 @@ STATE = {
         'busy': {UUID: .5}}]},
     pressure.FILE: {'version': 1, 'guests': [
         [UUID, {'cpu': 9.5, 'memory': 0.0, 'steal': 2}, 'p', 'f']]},
-    readings.FILE: {'mount': '', 'lines': {
+    readings.FILE: {'version': 1, 'mount': '', 'lines': {
         'MB': list(range(101))}},
 }
 #: Metric of the exporter by file, as STATE gives it.

@@ -341,10 +341,10 @@ def make_history_diagnostics(history: History, server: str) -> dict[str, str]:
                   if key.server == server)[:NODES_REPORTED]
     if not keys:
         return {}
-    return {KEY: FILE_FORMAT.render(History(
+    return FORMAT.make_field(History(
         {key: history.minutes[key][-MINUTES_REPORTED:] for key in keys},
         capacity={key.node: history.capacity[key.node] for key in keys
-                  if key.node in history.capacity}))}
+                  if key.node in history.capacity}))
 
 
 def parse_history_diagnostics(
@@ -356,4 +356,4 @@ def parse_history_diagnostics(
     return FORMAT.parse(diagnostics)
 
 
-FORMAT = wire.Format(KEY, VERSION, _parse_history)
+FORMAT = wire.Format(KEY, VERSION, _parse_history, _make_fields)

@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
 import hashlib
-import json
 from typing import Any
 
 from ghsched_placement.base import wire
@@ -76,12 +75,15 @@ def make_headroom_stats(headroom: Headroom) -> dict[str, str]:
 
     nova-compute reports host stats to nova-scheduler.
     """
-    return {KEY: json.dumps({
-        'version': VERSION, 'time': round(headroom.time, 1),
-        'guests': headroom.guests, 'groups': headroom.groups,
-        'bandwidth': {str(node): left for node, left
-                      in sorted(headroom.bandwidth.items())},
-        **({'shape': headroom.shape} if headroom.shape else {})})}
+    return FORMAT.make_field(headroom)
+
+
+def _make_fields(headroom: Headroom) -> dict[str, Any]:
+    return {'time': round(headroom.time, 1),
+            'guests': headroom.guests, 'groups': headroom.groups,
+            'bandwidth': {str(node): left for node, left
+                          in sorted(headroom.bandwidth.items())},
+            **({'shape': headroom.shape} if headroom.shape else {})}
 
 
 def parse_headroom_stats(stats: Mapping[str, str | None]) -> Headroom | None:
@@ -117,4 +119,4 @@ def _parse_headroom(found: Mapping[str, Any]) -> Headroom:
         wire.check_text(shape, _SHAPE_LENGTH) if shape else None)
 
 
-FORMAT = wire.Format(KEY, VERSION, _parse_headroom)
+FORMAT = wire.Format(KEY, VERSION, _parse_headroom, _make_fields)

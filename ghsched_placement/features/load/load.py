@@ -27,7 +27,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
-import json
 from typing import Any
 from typing import TypeVar
 
@@ -168,7 +167,7 @@ def make_load_stats(load: HostLoad) -> dict[str, str]:
     The record has the load of the CPUs, memory and other resources of each
     NUMA node. nova-compute reports host stats to nova-scheduler.
     """
-    return {KEY: render_load_json(dataclasses.replace(load, guests=()))}
+    return FORMAT.make_field(dataclasses.replace(load, guests=()))
 
 
 def make_guest_load_diagnostics(load: HostLoad, guest: str) -> dict[str, str]:
@@ -179,41 +178,25 @@ def make_guest_load_diagnostics(load: HostLoad, guest: str) -> dict[str, str]:
 
     :param guest: UUID of the guest.
     """
-    return {KEY: render_load_json(dataclasses.replace(load, guests=tuple(
-        one for one in load.guests if one.guest == guest)))}
+    return FORMAT.make_field(dataclasses.replace(load, guests=tuple(
+        one for one in load.guests if one.guest == guest)))
 
 
 def parse_load_stats(stats: Mapping[str, Any]) -> HostLoad | None:
     """Parse a host's load record from its stats or from a guest's diagnostics.
+
+    Unknown fields and malformed nodes are ignored; a malformed value of a node
+    counts as unknown.
 
     :returns: None if the record is missing or malformed.
     """
     return FORMAT.parse(stats)
 
 
-def render_load_json(load: HostLoad) -> str:
-    """Return a host's load record as JSON, without unknown values.
-
-    The record has the load of the CPUs, memory and other resources of each
-    NUMA node.
-    """
-    return json.dumps(
-        {'version': VERSION, 'time': round(load.time, 1),
-         'period': round(load.period, 3),
-         'nodes': [_pack_node(node) for node in load.nodes],
-         'guests': [_pack_node(guest) for guest in load.guests]},
-        separators=(',', ':'))
-
-
-def parse_load_json(text: Any) -> HostLoad | None:
-    """Parse a host's load record from JSON.
-
-    Unknown fields and malformed nodes are ignored; a malformed value of a node
-    counts as unknown.
-
-    :returns: None if the text is malformed.
-    """
-    return wire.parse_record(text, VERSION, _parse_load)
+def _make_fields(load: HostLoad) -> dict[str, Any]:
+    return {'time': round(load.time, 1), 'period': round(load.period, 3),
+            'nodes': [_pack_node(node) for node in load.nodes],
+            'guests': [_pack_node(guest) for guest in load.guests]}
 
 
 def _parse_load(found: Mapping[str, Any]) -> HostLoad:
@@ -223,7 +206,9 @@ def _parse_load(found: Mapping[str, Any]) -> HostLoad:
                     _parse_nodes(GuestNodeLoad, found.get('guests')))
 
 
-FORMAT = wire.Format(KEY, VERSION, _parse_load)
+#: Host's load record as JSON, without unknown values: the load of the CPUs,
+#: memory and other resources of each NUMA node.
+FORMAT = wire.Format(KEY, VERSION, _parse_load, _make_fields)
 
 
 def _pack_node(node: HostNodeLoad | GuestNodeLoad) -> dict[str, Any]:

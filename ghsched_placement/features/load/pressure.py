@@ -22,7 +22,6 @@ bottleneck.
 from collections.abc import Mapping
 import dataclasses
 from dataclasses import dataclass
-import json
 from pathlib import Path
 from typing import Any
 
@@ -81,27 +80,18 @@ def parse_pressure(found: object) -> Pressure:
 
 
 #: Format of the record in the diagnostics of a guest.
-FORMAT = wire.Format(KEY, VERSION, parse_pressure)
+FORMAT = wire.Format(KEY, VERSION, parse_pressure, vars)
 
 
 def make_pressure_diagnostics(pressure: Pressure) -> dict[str, str]:
     """Return the pressure of a guest as a field of its diagnostics."""
-    return {KEY: json.dumps({'version': VERSION, **vars(pressure)},
-                            separators=(',', ':'))}
+    return FORMAT.make_field(pressure)
 
 
-def render_pressures(pressures: Pressures) -> str:
-    """Return the pressure of a host's guests as JSON."""
-    return json.dumps({'version': VERSION, 'guests': [
+def _make_fields(pressures: Pressures) -> dict[str, Any]:
+    return {'guests': [
         [uuid, vars(one.pressure), one.project, one.flavor]
-        for uuid, one in list(pressures.items())[:GUESTS_KEPT]]},
-        separators=(',', ':'))
-
-
-def parse_pressures(text: str) -> dict[str, ReportedPressure]:
-    """Parse the pressure of a host's guests; empty if the text is malformed.
-    """
-    return wire.parse_record(text, VERSION, _parse_guests) or {}
+        for uuid, one in list(pressures.items())[:GUESTS_KEPT]]}
 
 
 def _parse_guests(found: Mapping[str, Any]) -> dict[str, ReportedPressure]:
@@ -110,6 +100,11 @@ def _parse_guests(found: Mapping[str, Any]) -> dict[str, ReportedPressure]:
         wire.check_text(flavor))
         for uuid, values, project, flavor
         in wire.check_list(found['guests'], GUESTS_KEPT)}
+
+
+#: Pressure of a host's guests, in a file of nova-compute.
+FILE_FORMAT: wire.FileFormat[dict[str, ReportedPressure]] = wire.FileFormat(
+    FILE, VERSION, _parse_guests, _make_fields, dict)
 
 
 def read_pressures(path: Path | None, now: float
@@ -124,4 +119,4 @@ def read_pressures(path: Path | None, now: float
         is_new = path and now - path.stat().st_mtime <= MAX_AGE_S
     except OSError:
         return {}
-    return parse_pressures(wire.read_file_or_empty(path)) if is_new else {}
+    return FILE_FORMAT.read(path) if is_new else {}

@@ -35,8 +35,8 @@ class PressureTest(base.TestCase):
     @given(st.dictionaries(st.uuids().map(str), st.builds(
         pressure.ReportedPressure, _PRESSURE, st.just('p'), st.just('f'))))
     def test_file_is_read_again(self, found):
-        self.assertEqual(found, pressure.parse_pressures(
-            pressure.render_pressures(found)))
+        self.assertEqual(found, pressure.FILE_FORMAT.parse(
+            pressure.FILE_FORMAT.render(found)))
 
     def test_values_that_are_no_percentages_are_malformed(self):
         for value in (-1, 100.5, float('nan'), float('inf'), '1', True, None,
@@ -49,7 +49,7 @@ class PressureTest(base.TestCase):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'pressure')
         self.assertEqual({}, pressure.read_pressures(path, 0.0))
         self.assertEqual({}, pressure.read_pressures(None, 0.0))
-        path.write_text(pressure.render_pressures({
+        path.write_text(pressure.FILE_FORMAT.render({
             'u': pressure.ReportedPressure(pressure.Pressure(1.0))}))
         os.utime(path, (1000, 1000))
         self.assertEqual(['u'], list(pressure.read_pressures(path, 1600.0)))

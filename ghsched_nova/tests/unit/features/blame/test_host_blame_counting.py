@@ -165,7 +165,7 @@ class InvestigationTest(base.TestCase):
 
     def write_pressure(self, host, uuid):
         path = host.top / pressure.FILE
-        path.write_text(pressure.render_pressures({
+        path.write_text(pressure.FILE_FORMAT.render({
             uuid: pressure.ReportedPressure(pressure.Pressure(40, 3, 1))}))
         os.utime(path, (host.now, host.now))
         return path

@@ -26,7 +26,7 @@ class PressureMetricsTest(base.TestCase):
 
     def test_each_server_has_its_labels_and_resources(self):
         path = Path(self.useFixture(fixtures.TempDir()).path, 'pressure')
-        path.write_text(pressure.render_pressures({
+        path.write_text(pressure.FILE_FORMAT.render({
             'u': pressure.ReportedPressure(pressure.Pressure(7, 3, 1), 'p',
                                            'f')}))
         os.utime(path, (1000, 1000))

@@ -77,7 +77,8 @@ class LoadUseTest(base.TestCase):
             found = self.report({'stats': {}})
             texts.append(found['stats'][load.KEY])
         self.assertEqual([.2, .2, .26, .26], [
-            load.parse_load_json(text).nodes[0].cpu_load for text in texts])
+            load.parse_load_stats({load.KEY: text}).nodes[0].cpu_load
+            for text in texts])
         self.assertEqual(2, len(set(texts)))
         self.assertEqual(.23, self.use.load.nodes[0].cpu_load)
 
