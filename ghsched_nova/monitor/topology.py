@@ -231,10 +231,7 @@ def _select_bandwidth_monitor(
 
     :returns: None if the host reports no bandwidth.
     """
-    choice = ((dialect.monitor, dialect.other_monitor) if dialect
-              else (dialects.INTEL.monitor,))
-    return next((monitor for monitor in choice
-                 if monitor is not None and monitor.is_available(info)), None)
+    return (dialect or dialects.INTEL).find_monitor(info)
 
 
 def _read_control_domains(

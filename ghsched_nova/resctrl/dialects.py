@@ -184,6 +184,14 @@ class Dialect:
         """
         return next((k for k in self.knobs if k.role == role), None)
 
+    def find_monitor(self, info: Info) -> Monitor | None:
+        """Return the files in which a host reports memory bandwidth, if any.
+
+        :param info: text of the files below resctrl's info/, by path.
+        """
+        return next((one for one in (self.monitor, self.other_monitor)
+                     if one is not None and one.is_available(info)), None)
+
     @property
     def cap_or_guarantee_knob(self) -> Knob:
         """Schemata line that caps bandwidth.

@@ -74,14 +74,11 @@ class HostSettings:
         (``hard``) or not (``soft``); ignored if the dialect determines it.
     :param l3_ways_shared: minimum number of ways of each L3 cache that guests
         cannot reserve.
-    :param burst_ratio: maximum ratio of the sum of all guests' bursts to the
-        bandwidth that is reserved for bursts.
     """
 
     node_bandwidth: Mapping[int, int] = field(default_factory=dict)
     cap: Literal['hard', 'soft'] | None = None
     l3_ways_shared: int = 2
-    burst_ratio: float = BURST_RATIO
 
 
 ResctrlUnavailable = errors.ResctrlUnavailable
@@ -104,7 +101,6 @@ class ResctrlHost:
     :param granularity: step of caps; MPAM rounds caps further.
     :param domains_by_node: domains of the MB line by host NUMA node. Only
         nodes whose bandwidth can be limited are included.
-    :param monitored: whether memory bandwidth can be measured.
     :param priority_default: priority of the root group, and of guests that
         request none; None if the host has no priorities.
     :param left_out: reason why bandwidth cannot be limited, by host NUMA node.
@@ -121,7 +117,6 @@ class ResctrlHost:
     :param cache: the L3 caches; None if guests cannot reserve ways.
     :param l3_way_count: number of ways of each L3 cache, also of those that
         guests cannot reserve; 0 if the kernel allocates no ways.
-    :param burst_ratio: see :class:`HostSettings`.
     :param scales: percentages that a schemata line can be set to, by line. A
         line that is not listed can be set to multiples of ``granularity`` if
         it has steps, otherwise to any percentage.
@@ -134,10 +129,10 @@ class ResctrlHost:
     dialect: dialects.Dialect
     num_closids: int
     num_rmids: int
-    min_bandwidth: int
-    granularity: int
-    domains_by_node: Mapping[int, tuple[int, ...]]
-    monitored: bool
+    min_bandwidth: int = 0
+    granularity: int = 1
+    domains_by_node: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict)
     priority_default: int | None = None
     left_out: Mapping[int, str] = field(default_factory=dict)
     libvirt_reads: bool = True
@@ -147,11 +142,15 @@ class ResctrlHost:
     counters: Mapping[int, int] = field(default_factory=dict)
     cache: cache_facts.CacheWays | None = None
     l3_way_count: int = 0
-    burst_ratio: float = BURST_RATIO
     scales: Mapping[str, rounding.SettablePercentages] = field(
         default_factory=dict)
     unmeasured: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def monitored(self) -> bool:
+        """Whether memory bandwidth can be measured."""
+        return self.dialect.monitor is not None
 
     def can_libvirt_make_groups(self, is_openeuler: bool) -> bool:
         """Whether libvirt can create the control groups of this host's guests.
@@ -265,9 +264,7 @@ class ResctrlHost:
         cap on memory bandwidth.
         """
         held = self.dialect.capabilities()
-        if self.cache is not None:
-            held |= {'L3_WAYS'}
-        return held if self.monitored else held - {'MEM_BW_MONITOR'}
+        return held | {'L3_WAYS'} if self.cache is not None else held
 
     @property
     def guaranteed_percentages(self) -> tuple[int, ...]:
@@ -335,35 +332,69 @@ def make_host(files: host_texts.HostFiles, settings: HostSettings = _DEFAULT,
     :raises ResctrlUnavailable: see :func:`read_host`.
     """
     info, root = files.info, _parse_root(files)
-    if not any(name.startswith('MB/') for name in info):
-        return _make_uncontrolled_host(files, root, settings)
-    dialect = _detect_dialect(files, root, settings)
-    minimum, granularity = host_info.read_lowest_cap(dialect, info)
+    has_control = any(name.startswith('MB/') for name in info)
+    dialect = (_detect_dialect(files, root, settings) if has_control
+               else replace(dialects.UNCONTROLLED, own_rmids=files.is_arm))
+    dialect = replace(dialect, monitor=dialect.find_monitor(info))
+    cache, cache_notes = cache_facts.read_caches(
+        info, root, files.sysfs, settings.l3_ways_shared)
+    host = ResctrlHost(
+        dialect=dialect, num_closids=host_info.count_closids(info),
+        num_rmids=host_info.count_rmids(dialect, info), cache=cache,
+        counters=host_info.count_assignable_counters(dialect, info),
+        l3_way_count=cache_facts.count_ways(info),
+        notes=(*detection.describe_unused_controls(dialect, root),
+               *detection.describe_thread_throttling(info), *cache_notes))
+    return (_add_bandwidth_control(host, files, root, settings, readings)
+            if has_control else _explain_missing_control(host, files))
+
+
+def _add_bandwidth_control(
+    host: ResctrlHost, files: host_texts.HostFiles, root: schemata.Schemata,
+    settings: HostSettings, readings: Mapping[str, rounding.Readings]
+) -> ResctrlHost:
+    """Return a host with the caps and guarantees of its nodes' bandwidth.
+
+    :param host: host without them.
+    :param root: schemata of the root group.
+    :raises ResctrlUnavailable: if no node's bandwidth can be limited.
+    """
+    dialect = host.dialect
+    minimum, granularity = host_info.read_lowest_cap(dialect, files.info)
     caps = root.values(dialect.cap_or_guarantee_knob.line) or {}
     nodes, left_out, speeds = _map_controlled_nodes(
         dialect, frozenset(caps), files.sysfs, settings)
-    cache, cache_notes = cache_facts.read_caches(
-        info, root, files.sysfs, settings.l3_ways_shared)
     scales = compute_settable_percentages(dialect, minimum, granularity,
                                           readings)
     openeuler_reads = (
         schemata.can_openeuler_libvirt_parse(root) and _has_dense_domains(caps)
         and _can_libvirt_write_caps(dialect, minimum, granularity, scales))
-    return ResctrlHost(
-        dialect=dialect, num_closids=host_info.count_closids(info),
-        num_rmids=host_info.count_rmids(dialect, info), min_bandwidth=minimum,
-        granularity=granularity, domains_by_node=nodes, left_out=left_out,
-        monitored=dialect.monitor is not None,
-        burst_ratio=settings.burst_ratio,
+    return replace(
+        host, min_bandwidth=minimum, granularity=granularity,
+        domains_by_node=nodes, left_out=left_out, node_bandwidth=speeds,
         no_cap=_compute_uncapped_value(dialect, caps),
         priority_default=_get_default_priority(dialect, root),
         libvirt_reads=openeuler_reads and schemata.can_libvirt_parse(root),
-        openeuler_libvirt_reads=openeuler_reads, node_bandwidth=speeds,
-        counters=host_info.count_assignable_counters(dialect, info),
-        scales=scales, cache=cache, l3_way_count=cache_facts.count_ways(info),
-        unmeasured=_list_unmeasured_lines(dialect, granularity, readings),
-        notes=(*detection.describe_unused_controls(dialect, root),
-               *detection.describe_thread_throttling(info), *cache_notes))
+        openeuler_libvirt_reads=openeuler_reads, scales=scales,
+        unmeasured=_list_unmeasured_lines(dialect, granularity, readings))
+
+
+def _explain_missing_control(host: ResctrlHost,
+                             files: host_texts.HostFiles) -> ResctrlHost:
+    """Return a host with the reason why it cannot control bandwidth.
+
+    Guests can reserve L3 ways, and their bandwidth can be measured.
+
+    :raises ResctrlUnavailable: if the host can do neither.
+    """
+    notes = (f'there is no {files.resctrl / "info" / "MB"}: this processor, '
+             'or its kernel, has no control of memory bandwidth', *host.notes)
+    if host.cache is None and not host.monitored:
+        raise ResctrlUnavailable('; '.join(notes))
+    return replace(
+        host, notes=notes, libvirt_reads=False, openeuler_libvirt_reads=False,
+        left_out=dict.fromkeys(
+            files.cpus, 'this host has no control of memory bandwidth'))
 
 
 def _detect_dialect(
@@ -371,8 +402,6 @@ def _detect_dialect(
     settings: HostSettings
 ) -> dialects.Dialect:
     """Return which dialect (known variant of resctrl) this host has.
-
-    If the host cannot measure bandwidth, the dialect has no monitor.
 
     :raises ResctrlUnavailable: if no known dialect matches the host.
     """
@@ -390,55 +419,11 @@ def _detect_dialect(
             'processors, and it is unknown what MB means')
     if dialect.name == dialects.SELF_DESCRIBED.name:
         dialect = replace(dialect, own_rmids=files.is_arm)
-    monitor = _find_available_monitor(dialect, info)
     fixed = dialect.hardlimit_fixed
     if fixed is None and settings.cap and dialect.find_knob(
             'hardlimit') is None:
         fixed = settings.cap == 'hard'
-    return replace(dialect, monitor=monitor, hardlimit_fixed=fixed)
-
-
-def _find_available_monitor(
-    dialect: dialects.Dialect, info: Mapping[str, str]
-) -> dialects.Monitor | None:
-    return next(
-        (monitor for monitor in (dialect.monitor, dialect.other_monitor)
-         if monitor is not None and monitor.is_available(info)), None)
-
-
-def _make_uncontrolled_host(
-    files: host_texts.HostFiles, root: schemata.Schemata,
-    settings: HostSettings
-) -> ResctrlHost:
-    """Return the controls of a host that cannot control memory bandwidth.
-
-    Guests can reserve L3 ways, and their bandwidth can be measured.
-
-    :raises ResctrlUnavailable: if the host can do neither.
-    """
-    info = files.info
-    dialect = replace(
-        dialects.UNCONTROLLED, own_rmids=files.is_arm,
-        monitor=_find_available_monitor(dialects.UNCONTROLLED, info))
-    cache, notes = cache_facts.read_caches(
-        info, root, files.sysfs, settings.l3_ways_shared)
-    lacking = (f'there is no {files.resctrl / "info" / "MB"}: this processor, '
-               'or its kernel, has no control of memory bandwidth')
-    if cache is None and dialect.monitor is None:
-        raise ResctrlUnavailable('; '.join((lacking, *notes)))
-    return ResctrlHost(
-        dialect=dialect, num_closids=host_info.count_closids(info),
-        num_rmids=host_info.count_rmids(dialect, info), min_bandwidth=0,
-        granularity=1, domains_by_node={}, monitored=(
-            dialect.monitor is not None), libvirt_reads=False,
-        openeuler_libvirt_reads=False, cache=cache,
-        l3_way_count=cache_facts.count_ways(info),
-        counters=host_info.count_assignable_counters(dialect, info),
-        burst_ratio=settings.burst_ratio,
-        left_out=dict.fromkeys(
-            files.cpus, 'this host has no control of memory bandwidth'),
-        notes=(lacking, *detection.describe_unused_controls(dialect, root),
-               *notes))
+    return replace(dialect, hardlimit_fixed=fixed)
 
 
 # -- info/ and the root group -------------------------------------------------

@@ -398,7 +398,7 @@ def _round_down_burst(host: resctrl_host.ResctrlHost, knob: knobs.Knob,
     :returns: 0 if the value does not exceed the guarantee.
     """
     most = math.floor(min(100, requested.minimum + requested.burst
-                          / host.burst_ratio))
+                          / resctrl_host.BURST_RATIO))
     if knob.line in host.scales:
         found = host.scales[knob.line].round_percent_down(most)
     else:

@@ -399,14 +399,14 @@ def _build_resctrl_host(
     (cap,) = (knob for knob in dialect.knobs if knob.role == 'maximum')
     num_rmids = section.get('num_rmids', 0)
     host = ResctrlHost(
-        dialect=dialect, num_rmids=num_rmids,
+        dialect=dialect if num_rmids else replace(dialect, monitor=None),
+        num_rmids=num_rmids,
         num_closids=section['num_closids'],
         min_bandwidth=section['min_bandwidth'],
         granularity=section['bandwidth_gran'],
         no_cap=cap.default or 100,
         node_bandwidth=_convert_rated_bandwidths(dialect, domains, speeds),
         domains_by_node=_complete_resctrl_domains(dialect, domains),
-        monitored=num_rmids > 0 and dialect.monitor is not None,
         cache=_build_cache(section.get('ways', 0),
                            _complete_resctrl_domains(dialect, domains)),
         priority_default=_parse_default_priority(section, dialect),

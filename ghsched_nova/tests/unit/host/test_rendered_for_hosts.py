@@ -49,13 +49,12 @@ DOMAIN = ('<domain><name>i-1</name><vcpu>4</vcpu><cputune/><numatune>'
           '</numatune></domain>')
 L3 = CacheWays(('L3',), 0xfffff, 0x3ffff, 1, {0: (0,), 1: (1,)})
 NO_BANDWIDTH = resctrl_host.ResctrlHost(
-    dialect=dialects.UNCONTROLLED, num_closids=8, num_rmids=224,
-    min_bandwidth=0, granularity=1, domains_by_node={}, monitored=True)
+    dialect=dialects.UNCONTROLLED, num_closids=8, num_rmids=224)
 
 #: Hosts with and without each control. Nodes 0 and 1 back the guest; of a host
 #: called "split", they have two resctrl domains each.
 HOSTS = {
-    f'{name}{suffix}': replace(host, **changes)
+    f'{name}{suffix}': change(replace(host, cache=cache))
     for name, host in (
         ('openeuler', captured.openeuler()),
         ('openeuler-split', captured.openeuler(
@@ -64,9 +63,10 @@ HOSTS = {
             domains_by_node={0: (0,)}, left_out={1: 'it has no CPU'})),
         ('intel', captured.intel()),
         ('no-bandwidth', NO_BANDWIDTH))
-    for suffix, changes in (
-        ('', {}), ('+ways', {'cache': L3}), ('-monitor', {'monitored': False}),
-        ('+ways-monitor', {'cache': L3, 'monitored': False}))}
+    for suffix, cache, change in (
+        ('', None, replace), ('+ways', L3, replace),
+        ('-monitor', None, captured.without_monitor),
+        ('+ways-monitor', L3, captured.without_monitor))}
 
 PARTS: dict[str, dict[str, Any]] = {
     'min': {'minimum': 30}, 'burst': {'burst': 20}, 'max': {'maximum': 50},

@@ -12,13 +12,14 @@
 
 """Burst values in the kernel, on each kernel that guarantees bandwidth."""
 
-from dataclasses import replace
 import functools
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import resolve
 from ghsched_nova.tests.unit.resctrl import test_emulated
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -47,8 +48,9 @@ class HeldBurstsTest(base.TestCase):
     @given(st.data(), st.integers(0, 90), st.floats(1, 6))
     def test_guarantees_are_never_more_than_what_is_counted(
             self, data, pool, ratio):
-        host = replace(data.draw(st.sampled_from(guaranteeing())),
-                       burst_ratio=ratio)
+        host = data.draw(st.sampled_from(guaranteeing()))
+        self.enterContext(mock.patch.object(
+            resctrl_host, 'BURST_RATIO', ratio))
         hard, bursts, total = 100 - pool, int(pool * ratio), 0
         for _ in range(data.draw(st.integers(1, 8))):
             # As Placement counts: multiples of the step of the host.

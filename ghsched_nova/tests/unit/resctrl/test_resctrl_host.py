@@ -307,7 +307,7 @@ class DescriptionTest(base.TestCase):
                              host.make_description(reserved).control_groups)
 
     def test_no_monitor_no_trait(self):
-        host = captured.openeuler(monitored=False)
+        host = captured.without_monitor(captured.openeuler())
         self.assertEqual(ALL - {'MEM_BW_MONITOR'},
                          host.make_description().capabilities)
 
