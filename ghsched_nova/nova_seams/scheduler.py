@@ -456,32 +456,6 @@ def count_free_devices(host_state: Any, request: Any) -> dict[int | None, int]:
     return found
 
 
-def get_required_cell(spec: RequestSpec) -> str | None:
-    """Return the UUID of the cell to which a request is restricted, or None.
-    """
-    wanted = (spec.requested_destination
-              if 'requested_destination' in spec else None)
-    if (wanted and 'cell' in wanted and wanted.cell
-            and not wanted.allow_cross_cell_move):
-        return str(wanted.cell.uuid)
-    return None
-
-
-@seam('nova.scheduler.utils.ResourceRequest.get_request_group',
-      ('self', 'ident'))
-@seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
-def get_required_and_forbidden_aggregates(
-        resources: Any) -> tuple[list[set[str]], set[str]]:
-    """Return the host aggregates that a request requires and forbids.
-
-    :param resources: ``nova.scheduler.utils.ResourceRequest``; its unnumbered
-        group has the aggregates of availability zone, project and isolation.
-    """
-    group = resources.get_request_group(None)
-    return ([set(one) for one in group.aggregates],
-            set(group.forbidden_aggregates))
-
-
 @seam('nova.objects.instance_action.InstanceActionEvent.event_start',
       ('context', 'instance_uuid', 'event_name', 'want_result', 'host'))
 @seam('nova.objects.instance_action.InstanceActionEvent.'

@@ -80,18 +80,6 @@ def read_counter_assignments(files: fs.Files, root: Path,
     return None
 
 
-def read_free_counters(root: Path) -> Mapping[int, int]:
-    """Return the number of free bandwidth counters by resctrl domain.
-
-    :param root: mount point of resctrl. A read clears the kernel's text of
-        the last error, so it waits for writers of resctrl.
-    :returns: empty if counters need not be assigned to groups.
-    """
-    fs.wait_for_writer(root)
-    found = read_counter_assignments(fs.Files(), root, ())
-    return found.free if found else {}
-
-
 def _parse_counts(text: str) -> Mapping[int, int]:
     return schemata.parse_schemata(f'counters:{text}').values('counters') or {}
 

@@ -143,20 +143,3 @@ def list_directories(path: Path) -> list[str]:
             return [entry.name for entry in entries if entry.is_dir()]
     except OSError:
         return []
-
-
-def count_groups_left(ids: GroupIds, existing: ExistingGroups, reserved: int,
-                      has_default_cap: bool) -> int:
-    """Return how many further guests can get a control group on a host.
-
-    :param ids: ids that the host's kernel has.
-    :param existing: groups that exist now.
-    :param reserved: number of control groups reserved for other software; its
-        existing groups count toward them.
-    :param has_default_cap: whether guests without a policy have a common
-        control group.
-    """
-    missing = max(0, reserved - len(existing.foreign)) + (
-        has_default_cap and naming.DEFAULT not in existing.control)
-    return ids.count_free_control_groups(
-        len(existing.control) + missing, existing.monitors)

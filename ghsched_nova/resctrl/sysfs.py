@@ -117,26 +117,6 @@ def _read_hmat_value(node: Path, name: str) -> int:
     return 0
 
 
-def list_cpu_topology(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the socket, die, cluster and core ids of each CPU.
-
-    Unknown die and cluster ids are 0. CPUs without a socket or core id, e.g.
-    offline ones, are left out.
-    """
-    for path in list_directory(sysfs / 'devices' / 'system' / 'cpu'):
-        match = _CPU.fullmatch(path.name)
-        if not match:
-            continue
-        socket, die, cluster, core = (
-            (read_text(path / 'topology' / name) or '').strip()
-            for name in ('physical_package_id', 'die_id', 'cluster_id',
-                         'core_id'))
-        if _NUMBER.fullmatch(socket) and _NUMBER.fullmatch(core):
-            yield int(match[1]), (
-                int(socket), *(int(word) if _NUMBER.fullmatch(word) else 0
-                               for word in (die, cluster)), int(core))
-
-
 def read_distances(sysfs: Path) -> dict[int, dict[int, int]]:
     """Return the distances (ACPI SLIT) between the host NUMA nodes.
 

@@ -21,6 +21,7 @@ import re
 from ghsched_nova.features.doctor.check import Check
 from ghsched_nova.resctrl import group_ids
 from ghsched_nova.resctrl import kernel_mode
+from ghsched_nova.resctrl import naming
 
 #: NVIDIA's JEP 106 code and its number of the processor.
 _GRACE = 'jep106:036b:0241'
@@ -54,7 +55,7 @@ class GroupFacts:
     @property
     def free_control_groups(self) -> int:
         """Number of further guests that can get a control group."""
-        return group_ids.count_groups_left(
+        return count_groups_left(
             self.ids, self.existing, self.reserved, self.has_default_cap)
 
 
@@ -148,3 +149,21 @@ def explain_wrong_unit(soc_id: str, release: str) -> str:
         return ''
     return (f'on Grace, kernel {release} may show a 64th of the measured '
             'bandwidth (erratum T241-MPAM-6)')
+
+
+def count_groups_left(ids: group_ids.GroupIds,
+                      existing: group_ids.ExistingGroups, reserved: int,
+                      has_default_cap: bool) -> int:
+    """Return how many further guests can get a control group on a host.
+
+    :param ids: ids that the host's kernel has.
+    :param existing: groups that exist now.
+    :param reserved: number of control groups reserved for other software; its
+        existing groups count toward them.
+    :param has_default_cap: whether guests without a policy have a common
+        control group.
+    """
+    missing = max(0, reserved - len(existing.foreign)) + (
+        has_default_cap and naming.DEFAULT not in existing.control)
+    return ids.count_free_control_groups(
+        len(existing.control) + missing, existing.monitors)

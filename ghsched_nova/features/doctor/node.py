@@ -14,6 +14,7 @@
 
 from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import gzip
@@ -205,7 +206,7 @@ def _read_groups(section: Any, host: resctrl_host.ResctrlHost
     return checks_groups.GroupFacts(
         host.ids, group_ids.read_existing_groups(root),
         section.reserved_control_groups, section.default_bandwidth_max < 100,
-        counters.read_free_counters(root),
+        read_free_counters(root),
         fs.read_kernel_binding(fs.Files(), root),
         checks_groups.explain_wrong_unit(
             sysfs_files.read_text(Path(section.sysfs_path) / _SOC_ID) or '',
@@ -351,3 +352,15 @@ def identify_program(
     title = _TITLE.match(words[0])
     names = [title[1]] if title else map(os.path.basename, words)
     return next((name for name in names if name in known), '')
+
+
+def read_free_counters(root: Path) -> Mapping[int, int]:
+    """Return the number of free bandwidth counters by resctrl domain.
+
+    :param root: mount point of resctrl. A read clears the kernel's text of
+        the last error, so it waits for writers of resctrl.
+    :returns: empty if counters need not be assigned to groups.
+    """
+    fs.wait_for_writer(root)
+    found = counters.read_counter_assignments(fs.Files(), root, ())
+    return found.free if found else {}

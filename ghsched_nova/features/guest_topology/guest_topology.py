@@ -13,7 +13,9 @@
 
 """Host topology shown to guests with ``ghsched:guest_topology=host``."""
 
+from collections.abc import Iterator
 from pathlib import Path
+import re
 from typing import Any
 
 from ghsched_nova import conf
@@ -21,6 +23,9 @@ from ghsched_nova.features.guest_topology import host_topology
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.resctrl import sysfs as files
 from ghsched_placement.features.guest_topology import topology_part
+
+_NUMBER = re.compile(r'[0-9]{1,18}')
+_CPU = re.compile(r'cpu([0-9]{1,5})')
 
 
 class GuestTopology(compute_hooks.ComputePart):
@@ -71,5 +76,25 @@ def read_host_topology(sysfs: Path, configured: dict[int, int],
                    or files.read_rated_bandwidth(path)
                    for node, path in nodes.items()},
         cpus={cpu: host_topology.CpuIds(*place)
-              for cpu, place in files.list_cpu_topology(sysfs)},
+              for cpu, place in list_cpu_topology(sysfs)},
         clusters=clusters)
+
+
+def list_cpu_topology(sysfs: Path) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the socket, die, cluster and core ids of each CPU.
+
+    Unknown die and cluster ids are 0. CPUs without a socket or core id, e.g.
+    offline ones, are left out.
+    """
+    for path in files.list_directory(sysfs / 'devices' / 'system' / 'cpu'):
+        match = _CPU.fullmatch(path.name)
+        if not match:
+            continue
+        socket, die, cluster, core = (
+            (files.read_text(path / 'topology' / name) or '').strip()
+            for name in ('physical_package_id', 'die_id', 'cluster_id',
+                         'core_id'))
+        if _NUMBER.fullmatch(socket) and _NUMBER.fullmatch(core):
+            yield int(match[1]), (
+                int(socket), *(int(word) if _NUMBER.fullmatch(word) else 0
+                               for word in (die, cluster)), int(core))

@@ -566,12 +566,12 @@ class _AllowedHosts:
     def __init__(self, spec: shared.RequestSpec, manager: Any,
                  resources: Any) -> None:
         self._ignored = {name.lower() for name in spec.ignore_hosts or ()}
-        self._cell = scheduler.get_required_cell(spec)
+        self._cell = nova_seams.get_required_cell(spec)
         self._enabled = {cell.uuid for cell in manager.enabled_cells}
         self._aggregates = manager.aggs_by_id
         self._of_host = manager.host_aggregates_map
         self._wanted, self._forbidden = (
-            scheduler.get_required_and_forbidden_aggregates(resources))
+            nova_seams.get_required_and_forbidden_aggregates(resources))
 
     def is_allowed(self, host: ReportedHost) -> bool:
         if (host.name.lower() in self._ignored

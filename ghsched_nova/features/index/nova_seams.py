@@ -34,7 +34,6 @@ import sqlalchemy as sa
 
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
-from ghsched_nova.nova_seams.scheduler import get_required_cell
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams.shared import RequestSpec
 
@@ -358,3 +357,29 @@ def _add_utc_time_zone(value: Any) -> Any:
     """
     return (value.replace(tzinfo=datetime.UTC)
             if isinstance(value, datetime.datetime) else value)
+
+
+def get_required_cell(spec: RequestSpec) -> str | None:
+    """Return the UUID of the cell to which a request is restricted, or None.
+    """
+    wanted = (spec.requested_destination
+              if 'requested_destination' in spec else None)
+    if (wanted and 'cell' in wanted and wanted.cell
+            and not wanted.allow_cross_cell_move):
+        return str(wanted.cell.uuid)
+    return None
+
+
+@seam('nova.scheduler.utils.ResourceRequest.get_request_group',
+      ('self', 'ident'))
+@seam('nova.scheduler.utils.ResourceRequest.to_querystring', ('self',))
+def get_required_and_forbidden_aggregates(
+        resources: Any) -> tuple[list[set[str]], set[str]]:
+    """Return the host aggregates that a request requires and forbids.
+
+    :param resources: ``nova.scheduler.utils.ResourceRequest``; its unnumbered
+        group has the aggregates of availability zone, project and isolation.
+    """
+    group = resources.get_request_group(None)
+    return ([set(one) for one in group.aggregates],
+            set(group.forbidden_aggregates))

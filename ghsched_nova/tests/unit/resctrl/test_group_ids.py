@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from oslo_config import cfg
 
 from ghsched_nova import conf
+from ghsched_nova.features.doctor import checks_groups
 from ghsched_nova.host import arrival_check
 from ghsched_nova.host import engine
 from ghsched_nova.lab.emulator import described
@@ -153,7 +154,7 @@ class OfferedGroupsTest(base.TestCase):
     def compare_offer_with_starts(self, case):
         case.show()
         offered = case.describe()
-        left = group_ids.count_groups_left(
+        left = checks_groups.count_groups_left(
             case.host.ids, group_ids.read_existing_groups(case.root), 0,
             False)
         arrives = case.can_arrive(
