@@ -18,8 +18,8 @@ in a device (libvirt 11.8, ``acpi-generic-initiator`` of QEMU 9.0) the firmware
 tables name the device as an initiator of the node, so that the node is online
 (tried with Linux 6.1 and 7.2 on q35 and aarch64 virt).
 
-:func:`make_initiator_probe_xml` and :func:`keeps_initiator` find out whether
-libvirt has it; older ones silently drop the attribute.
+Older versions of libvirt silently drop the attribute
+(:mod:`ghsched_nova.guest.libvirt_probes`).
 """
 
 from collections.abc import Collection
@@ -122,28 +122,3 @@ def _strip_cells(root: etree._Element) -> bool:
         if acpi is not None and _NODESET in acpi.attrib:
             del acpi.attrib[_NODESET]
     return bool(added)
-
-
-def make_initiator_probe_xml() -> str:
-    """Return the XML of a domain with a device that is an ACPI initiator.
-
-    It is used as that of :func:`device_numa.make_numa_probe_xml`. libvirt
-    refuses it if QEMU has no such object.
-    """
-    root = pci.parse_document(device_numa.make_numa_probe_xml(
-        name='ghsched-probe-device-cell',
-        uuid='5a1f5a1e-37a5-5b0c-93f4-0a4e0a1d9a54'))
-    (device,) = pci.map_passthrough_devices(root).values()
-    document.remove_element(device.find('numa'))
-    _get_acpi(device).set(_NODESET, '1')
-    return document.render_document(root)
-
-
-def keeps_initiator(returned_xml: str) -> bool:
-    """Whether libvirt has kept the ACPI initiator of a device.
-
-    :param returned_xml: XML that libvirt returned for the domain of
-        :func:`make_initiator_probe_xml`.
-    """
-    acpi = pci.parse_document(returned_xml).find(f'devices/hostdev/{_ACPI}')
-    return acpi is not None and acpi.get(_NODESET) == '1'

@@ -15,16 +15,15 @@
 
 Nova passes a device through without a guest address. libvirt then puts it
 behind a root port of the first PCI host bridge, and the guest's
-``/sys/bus/pci/devices/*/numa_node`` shows -1. :func:`decide` assigns devices
-to guest nodes. Two functions write the assignment into the XML:
+``/sys/bus/pci/devices/*/numa_node`` shows -1. :func:`assign_devices` assigns
+devices to guest nodes. Two functions write the assignment into the XML:
 
 * :func:`render_expander_buses`, for any libvirt: one ``pcie-expander-bus`` per
   guest node (libvirt, "Domain XML format", controllers). QEMU reports the node
   of such a host bridge in ACPI, and the devices behind it inherit the node.
 * :func:`render_numa_element`, for a libvirt with openEuler's
-  ``<numa node='N'/>`` in a ``<hostdev>``. :func:`make_numa_probe_xml` and
-  :func:`keeps_numa_element` find out whether libvirt has it; others silently
-  drop the element.
+  ``<numa node='N'/>`` in a ``<hostdev>``; others silently drop the element
+  (:mod:`ghsched_nova.guest.libvirt_probes`).
 
 Functions take and return XML text. They change only the elements concerned; if
 one raises, nothing was changed.
@@ -51,12 +50,7 @@ MODES = (REQUIRED, PREFERRED, NONE)
 #: The pci-expander-bus of i440fx does not support hot-plug.
 MACHINES = ('q35', 'virt')
 
-PROBE_NAME = 'ghsched-probe-device-numa'
-PROBE_UUID = '5a1f5a1e-37a5-5b0c-93f4-0a4e0a1d9a52'
-
 _NUMA = 'numa'
-#: Not a default value of any libvirt.
-_PROBE_NODE = '1'
 
 
 # -- the decision -------------------------------------------------------------
@@ -412,43 +406,6 @@ def render_numa_element(xml: str, guest_node_of: Mapping[str, int | None]
     for _address, node, device in devices:
         _append_element(device, etree.Element(_NUMA, node=str(node)))
     return document.render_document(root) if changed or devices else xml
-
-
-def make_numa_probe_xml(virt_type: str = 'kvm', name: str = PROBE_NAME,
-                        uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a domain with a device on a guest NUMA node.
-
-    The domain shows whether libvirt keeps the guest NUMA node of a device. The
-    caller defines the domain, reads its XML, undefines it and passes the XML
-    to :func:`keeps_numa_element`. The domain is never started, and libvirt
-    does not check that its device exists. Name and UUID are fixed, so that a
-    domain left behind by a crash is simply defined again.
-    """
-    root = etree.Element('domain', type=virt_type)
-    for tag, value in (('name', name), ('uuid', uuid), ('memory', '2048'),
-                       ('vcpu', '2')):
-        etree.SubElement(root, tag).text = value
-    etree.SubElement(etree.SubElement(root, 'os'), 'type').text = 'hvm'
-    numa = etree.SubElement(etree.SubElement(root, 'cpu'), 'numa')
-    for cell in ('0', '1'):
-        etree.SubElement(numa, 'cell', id=cell, cpus=cell, memory='1024')
-    hostdev = etree.SubElement(etree.SubElement(root, 'devices'), 'hostdev',
-                               mode='subsystem', type='pci', managed='no')
-    etree.SubElement(etree.SubElement(hostdev, 'source'), 'address',
-                     domain='0xfffe', bus='0xfe', slot='0x1f', function='0x7')
-    etree.SubElement(hostdev, _NUMA, node=_PROBE_NODE)
-    return document.render_document(root)
-
-
-def keeps_numa_element(returned_xml: str) -> bool:
-    """Whether libvirt has kept the guest NUMA node of a device.
-
-    :param returned_xml: XML that libvirt returned for the domain of
-        :func:`make_numa_probe_xml`.
-    :raises DeviceNumaError: if the XML is not a domain.
-    """
-    element = pci.parse_document(returned_xml).find(f'devices/hostdev/{_NUMA}')
-    return element is not None and element.get('node') == _PROBE_NODE
 
 
 # -- a guest that runs --------------------------------------------------------

@@ -16,9 +16,8 @@
 Upstream libvirt knows ``<node id= bandwidth=/>`` and ``<monitor/>``
 (docs/formatdomain, "CPU Tuning"). openEuler's libvirt has three more
 attributes of a node: ``hardlimit``, ``priority`` and ``min_bandwidth``; XML
-with them is called *extended* here. Upstream libvirt silently drops unknown
-attributes when it defines a domain; :func:`make_memorytune_probe_xml` and
-:func:`keeps_extended_attributes` find out which libvirt this is.
+with them is called *extended* here, see
+:mod:`ghsched_nova.guest.libvirt_probes`.
 
 Functions that change a document leave all other elements, comments and
 whitespace as they are.
@@ -44,14 +43,6 @@ _BEFORE_CPUTUNE = frozenset((
     'name', 'uuid', 'genid', 'title', 'description', 'metadata', 'maxMemory',
     'memory', 'currentMemory', 'blkiotune', 'memtune', 'memoryBacking',
     'vcpu', 'vcpus', 'iothreads', 'iothreadids', 'defaultiothread'))
-
-#: All values differ from the defaults, so that a libvirt that fills in
-#: defaults is not taken for one that keeps the attributes.
-_PROBE_NODE = {'id': '0', 'bandwidth': '90', 'hardlimit': '0',
-               'priority': '5', 'min_bandwidth': '10'}
-
-PROBE_NAME = 'ghsched-probe'
-PROBE_UUID = '3d0f3c52-6d0e-5d55-8a3c-3f6f0b8f6c11'
 
 
 class MemoryTuneError(ValueError):
@@ -283,71 +274,6 @@ def _parse_count(element: etree._Element, name: str) -> int:
         raise MemoryTuneError(
             f'memorytune node: {name}={text!r} is not a number')
     return int(text)
-
-
-# -- what this libvirt keeps --------------------------------------------------
-
-
-def make_memorytune_probe_xml(name: str = PROBE_NAME,
-                              uuid: str = PROBE_UUID) -> str:
-    """Return the XML of a domain with all attributes of ``<memorytune>``.
-
-    It shows which attributes libvirt supports. The caller defines the domain,
-    reads its XML, undefines it and passes the XML to
-    :func:`keeps_extended_attributes`. The domain is never started. Its type is
-    kvm, because libvirt refuses a memorytune for other types. Name and UUID
-    are fixed, so that a domain left behind by a crash is simply defined again.
-    """
-    return _make_probe(name, uuid, {'vcpus': '0'}, _PROBE_NODE)
-
-
-def make_process_group_probe_xml(
-    name: str = PROBE_NAME, uuid: str = PROBE_UUID
-) -> str:
-    """Return the XML of a domain whose limits apply to the whole QEMU process.
-
-    It shows whether libvirt supports that, and is used like
-    :func:`make_memorytune_probe_xml`. libvirt before 12.8 refuses a
-    ``<memorytune>`` without ``vcpus``.
-    """
-    return _make_probe(name, uuid, {}, {'id': '0', 'bandwidth': '90'})
-
-
-def keeps_process_group(returned_xml: str) -> bool:
-    """Whether libvirt supports control groups for whole QEMU processes.
-
-    :param returned_xml: XML that libvirt returned for the domain of
-        :func:`make_process_group_probe_xml`.
-    :raises MemoryTuneError: if the XML is not a domain.
-    """
-    tune = _parse_domain(returned_xml).find(f'cputune/{_TAG}')
-    return tune is not None and tune.get('vcpus') is None
-
-
-def _make_probe(name: str, uuid: str, whose: dict[str, str],
-                node: dict[str, str]) -> str:
-    root = etree.Element('domain', {'type': 'kvm'})
-    etree.SubElement(root, 'name').text = name
-    etree.SubElement(root, 'uuid').text = uuid
-    etree.SubElement(root, 'memory', {'unit': 'MiB'}).text = '1'
-    etree.SubElement(root, 'vcpu').text = '1'
-    cputune = etree.SubElement(root, 'cputune')
-    tune = etree.SubElement(cputune, _TAG, whose)
-    etree.SubElement(tune, 'node', node)
-    etree.SubElement(etree.SubElement(root, 'os'), 'type').text = 'hvm'
-    return document.render_document(root)
-
-
-def keeps_extended_attributes(returned_xml: str) -> bool:
-    """Whether libvirt supports hardlimit, priority and min_bandwidth.
-
-    :param returned_xml: XML that libvirt returned for the domain of
-        :func:`make_memorytune_probe_xml`.
-    :raises MemoryTuneError: if the XML is not a domain.
-    """
-    node = _parse_domain(returned_xml).find(f'cputune/{_TAG}/node')
-    return node is not None and all(
-        node.get(name) == value for name, value in _PROBE_NODE.items())
 
 
 # -- the document -------------------------------------------------------------

@@ -12,7 +12,6 @@
 
 """Reads from libvirt the guests of a host, and which XML it supports."""
 
-from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 from typing import Any
@@ -22,9 +21,7 @@ from nova.virt.libvirt import guest as libvirt_guest
 from oslo_log import log as logging
 from oslo_utils import versionutils
 
-from ghsched_nova.guest import device_cells
-from ghsched_nova.guest import device_numa
-from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.host import desired
 from ghsched_nova.host.domain_xml import LibvirtFeatures
 from ghsched_nova.nova_seams import compute
@@ -162,45 +159,31 @@ def detect_features(host: Any) -> LibvirtFeatures:
                             section.device_numa_renderer)
     return LibvirtFeatures(
         extended=attributes == 'extended' or attributes == 'auto'
-        and _keeps_element_after_define(
-            host, memorytune.make_memorytune_probe_xml(),
-            memorytune.keeps_extended_attributes),
+        and _keeps_element(host, libvirt_probes.EXTENDED_MEMORYTUNE),
         process_groups=section.control_threads == 'all'
-        and _keeps_element_after_define(
-            host, memorytune.make_process_group_probe_xml(),
-            memorytune.keeps_process_group),
+        and _keeps_element(host, libvirt_probes.PROCESS_GROUP),
         numa_element=renderer == 'element' or renderer == 'auto'
-        and _keeps_element_after_define(
-            host, device_numa.make_numa_probe_xml(),
-            device_numa.keeps_numa_element),
-        initiators=renderer != 'element' and _keeps_element_after_define(
-            host, device_cells.make_initiator_probe_xml(),
-            device_cells.keeps_initiator))
+        and _keeps_element(host, libvirt_probes.DEVICE_NODE),
+        initiators=renderer != 'element'
+        and _keeps_element(host, libvirt_probes.DEVICE_INITIATOR))
 
 
-def _keeps_element_after_define(host: Any, xml: str,
-                                has_element: Callable[[str], bool]) -> bool:
-    """Return whether libvirt keeps an XML element of a defined domain.
+def _keeps_element(host: Any, probe: libvirt_probes.LibvirtProbe) -> bool:
+    """Return whether libvirt keeps the element of a probe.
 
-    Upstream libvirt silently drops unknown elements. A probe domain is defined
-    and never started. It is a KVM guest, because memorytune needs KVM. On a
-    host without KVM nothing is probed, because Nova would log an error at each
-    start.
-
-    :param xml: XML of the probe domain.
-    :param has_element: function that returns whether an XML still has the
-        element.
+    The domain of the probe is defined, read and undefined. On a host without
+    KVM nothing is probed, because Nova would log an error at each start.
     """
     if shared.config().libvirt.virt_type != 'kvm':
         return False
     try:
-        probe = libvirt_guest.Guest.create(xml, host)
+        domain = libvirt_guest.Guest.create(probe.xml, host)
     except libvirt_driver.libvirt.libvirtError as error:
         LOG.info('ghsched: cannot detect libvirt support for an XML element '
                  'because libvirt refused the probe domain; not using the '
                  'element: %s', error)
         return False
     try:
-        return has_element(probe.get_xml_desc())
+        return probe.is_kept(domain.get_xml_desc())
     finally:
-        probe.delete_configuration()
+        domain.delete_configuration()

@@ -19,6 +19,7 @@ from lxml import etree
 from nova.tests.fixtures import libvirt as fakelibvirt
 from nova.virt.libvirt import config as vconfig
 
+from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_nova.tests.fixtures import libvirt
 from ghsched_nova.tests.functional import test_vfs
@@ -71,8 +72,8 @@ class NearestTest(CpulessTestCase):
         super().setUp()
         # libvirt before 11.8 drops the attribute.
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.guest.device_cells.keeps_initiator',
-            lambda _xml: False))
+            'ghsched_nova.guest.libvirt_probes.DEVICE_INITIATOR',
+            libvirt_probes.LibvirtProbe('', 'none', {})))
 
     def test_each_guest_node_has_vfs_of_its_nearest_node(self):
         self.start_with_cpuless((2, 2), (3, 2))

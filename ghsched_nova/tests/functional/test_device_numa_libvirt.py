@@ -31,8 +31,8 @@ import unittest
 from lxml import etree
 
 from ghsched_nova.features.guest_topology import host_topology
-from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.fixtures import guest_nodes
@@ -267,17 +267,18 @@ class DefineTest(LibvirtTestCase):
             self.check_ports(xml, back, spares)
 
     def test_stock_libvirt_drops_the_element_of_openeuler(self):
-        back = self.define(device_numa.make_numa_probe_xml('qemu'))
+        probe = libvirt_probes.DEVICE_NODE
+        back = self.define(probe.xml.replace('"kvm"', '"qemu"'))
         self.assertIn('<hostdev', back)
-        self.assertFalse(device_numa.keeps_numa_element(back))
+        self.assertFalse(probe.is_kept(back))
 
     def test_libvirt_keeps_initiators_from_a_version_on(self):
-        xml = device_cells.make_initiator_probe_xml()
-        back = self.define(xml.replace('"kvm"', '"qemu"'))
+        probe = libvirt_probes.DEVICE_INITIATOR
+        back = self.define(probe.xml.replace('"kvm"', '"qemu"'))
         version = subprocess.run(['virsh', '--version'], capture_output=True,
                                  text=True, check=True).stdout.split('.')
         self.assertEqual([*map(int, version)] >= [11, 8],
-                         device_cells.keeps_initiator(back))
+                         probe.is_kept(back))
 
 
 class BootTest(LibvirtTestCase):

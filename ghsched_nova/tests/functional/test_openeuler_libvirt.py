@@ -39,8 +39,7 @@ import sys
 import libvirt
 from oslo_config import cfg
 from ghsched_nova import conf
-from ghsched_nova.guest import device_numa
-from ghsched_nova.guest import memorytune
+from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import engine
 from ghsched_placement.flavor import policy
@@ -54,9 +53,10 @@ def kept(xml):
     domain.undefine()
     return text
 features = domain_xml.LibvirtFeatures(
-    extended=memorytune.keeps_extended(kept(memorytune.probe_xml())),
-    numa_element=device_numa.keeps_numa_element(kept(
-        device_numa.probe_xml())))
+    extended=libvirt_probes.EXTENDED_MEMORYTUNE.is_kept(kept(
+        libvirt_probes.EXTENDED_MEMORYTUNE.xml)),
+    numa_element=libvirt_probes.DEVICE_NODE.is_kept(kept(
+        libvirt_probes.DEVICE_NODE.xml)))
 host = engine.HostEngine(options.ghsched)
 host.domain_xml.libvirt = features
 given = json.load(sys.stdin)

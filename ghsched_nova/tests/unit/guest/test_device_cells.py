@@ -17,6 +17,7 @@ from lxml import etree
 from ghsched_nova.guest import cells
 from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_placement.tests import base
@@ -110,8 +111,8 @@ class DeviceCellsTest(base.TestCase):
                          [cell.node for cell in cells.parse_cells(root)])
 
     def test_probe_tells_a_libvirt_that_keeps_the_initiator(self):
-        probe = device_cells.make_initiator_probe_xml()
-        self.assertTrue(device_cells.keeps_initiator(probe))
+        probe = libvirt_probes.DEVICE_INITIATOR
+        self.assertTrue(probe.is_kept(probe.xml))
         for dropped in ('', '<acpi/>', '<acpi nodeset="0"/>'):
-            self.assertFalse(device_cells.keeps_initiator(
-                probe.replace('<acpi nodeset="1"/>', dropped)))
+            self.assertFalse(probe.is_kept(
+                probe.xml.replace('<acpi nodeset="1"/>', dropped)))

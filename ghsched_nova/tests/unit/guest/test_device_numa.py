@@ -19,6 +19,7 @@ from lxml import etree
 
 from ghsched_nova.features.locked_memory import locked_memory
 from ghsched_nova.guest import device_numa as dn
+from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.guest import pci_topology as pci
 from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_placement.tests import base
@@ -515,13 +516,13 @@ class NumaElementTest(base.TestCase):
         self.assertEqual(xml, dn.render_numa_element(found, {}))
 
     def test_the_probe_tells_who_keeps_the_element(self):
-        probe = dn.make_numa_probe_xml()
-        self.assertTrue(dn.keeps_numa_element(probe))
-        self.assertFalse(dn.keeps_numa_element(
-            re.sub('<numa [^>]*/>', '', probe)))
-        self.assertFalse(dn.keeps_numa_element('<domain/>'))
-        with self.assertRaises(dn.DeviceNumaError):
-            dn.keeps_numa_element('<error/>')
+        probe = libvirt_probes.DEVICE_NODE
+        self.assertTrue(probe.is_kept(probe.xml))
+        self.assertFalse(probe.is_kept(
+            re.sub('<numa [^>]*/>', '', probe.xml)))
+        self.assertFalse(probe.is_kept('<domain/>'))
+        with self.assertRaises(ValueError):
+            probe.is_kept('<error/>')
 
     def test_a_device_to_attach(self):
         for device in (hostdev(1), interface(1)):

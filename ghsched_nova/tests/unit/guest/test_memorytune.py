@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from ghsched_nova.guest import document
+from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.guest import memorytune as mt
 from ghsched_nova.tests.fixtures.memory_tunes import read_memorytune
 from ghsched_nova.tests.fixtures import samples
@@ -267,29 +268,30 @@ class ProbeTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.probe = mt.make_memorytune_probe_xml()
+        self.probe = libvirt_probes.EXTENDED_MEMORYTUNE.xml
+        self.is_kept = libvirt_probes.EXTENDED_MEMORYTUNE.is_kept
 
     def test_a_libvirt_that_returns_everything_keeps_it(self):
-        self.assertTrue(mt.keeps_extended_attributes(self.probe))
+        self.assertTrue(self.is_kept(self.probe))
 
     def test_one_dropped_attribute_is_enough(self):
         for name in ('hardlimit', 'priority', 'min_bandwidth'):
             returned = re.sub(f' {name}="[0-9]+"', '', self.probe)
             self.assertNotEqual(self.probe, returned)
-            self.assertFalse(mt.keeps_extended_attributes(returned))
+            self.assertFalse(self.is_kept(returned))
 
     def test_one_changed_attribute_is_enough(self):
-        self.assertFalse(mt.keeps_extended_attributes(
+        self.assertFalse(self.is_kept(
             self.probe.replace('priority="5"', 'priority="3"')))
 
     def test_a_dropped_element_is_enough(self):
-        self.assertFalse(mt.keeps_extended_attributes(without(self.probe)))
+        self.assertFalse(self.is_kept(without(self.probe)))
 
     def test_a_group_for_the_process_is_kept_without_vcpus(self):
-        probe = mt.make_process_group_probe_xml()
-        self.assertTrue(mt.keeps_process_group(probe))
-        self.assertFalse(mt.keeps_process_group(without(probe)))
-        self.assertFalse(mt.keeps_process_group(self.probe))
+        probe = libvirt_probes.PROCESS_GROUP
+        self.assertTrue(probe.is_kept(probe.xml))
+        self.assertFalse(probe.is_kept(without(probe.xml)))
+        self.assertFalse(probe.is_kept(self.probe))
 
 
 @unittest.skipUnless(os.path.exists(SCHEMA), "libvirt's schemas are not "
@@ -303,14 +305,14 @@ class LibvirtSchemaTest(base.TestCase):
         return [error.message for error in schema.error_log]
 
     def test_upstream_xml_is_valid(self):
-        probe = mt.make_memorytune_probe_xml()
+        probe = libvirt_probes.EXTENDED_MEMORYTUNE.xml
         for tune in (TUNE, mt.MemoryTune(frozenset({0}), monitor=True)):
             self.assertEqual(
                 [], self.check(replace_memorytune(probe, tune, False))
             )
 
     def test_extended_xml_is_openeulers_alone(self):
-        probe = mt.make_memorytune_probe_xml()
+        probe = libvirt_probes.EXTENDED_MEMORYTUNE.xml
         self.assertNotEqual(
             [], self.check(replace_memorytune(probe, TUNE, True)))
 
@@ -325,17 +327,18 @@ class UpstreamLibvirtTest(base.TestCase):
             file.flush()
             output = subprocess.run(
                 ['virsh', '-q', '-c', 'test:///default',
-                 f'define {file.name}; dumpxml {mt.PROBE_NAME}'],
+                 f'define {file.name}; dumpxml {libvirt_probes.NAME}'],
                 check=True, capture_output=True, text=True).stdout
         return output[output.index('<domain'):]
 
     def test_the_extended_attributes_are_dropped(self):
-        probe = mt.make_memorytune_probe_xml()
-        self.assertFalse(mt.keeps_extended_attributes(self.round_trip(probe)))
+        probe = libvirt_probes.EXTENDED_MEMORYTUNE.xml
+        self.assertFalse(libvirt_probes.EXTENDED_MEMORYTUNE.is_kept(
+            self.round_trip(probe)))
 
     def test_it_reads_a_plain_tune_as_we_do(self):
-        probe = mt.make_memorytune_probe_xml()
-        probe = probe.replace('<vcpu>1<', '<vcpu>8<')
+        probe = libvirt_probes.EXTENDED_MEMORYTUNE.xml
+        probe = probe.replace('<vcpu>2<', '<vcpu>8<')
         tune = mt.MemoryTune(frozenset({0, 1, 4}),
                              (mt.NodeTune(0, 20), mt.NodeTune(1, 100)), True)
         for xml in (replace_memorytune(probe, tune, False),
@@ -345,5 +348,5 @@ class UpstreamLibvirtTest(base.TestCase):
     def test_it_keeps_a_monitor_without_a_node(self):
         tune = mt.MemoryTune(frozenset({0}), monitor=True)
         xml = replace_memorytune(
-            mt.make_memorytune_probe_xml(), tune, False)
+            libvirt_probes.EXTENDED_MEMORYTUNE.xml, tune, False)
         self.assertEqual(tune, read_memorytune(self.round_trip(xml)))
