@@ -27,6 +27,7 @@ from typing import cast
 from typing import NoReturn
 from typing import TextIO
 
+from ghsched_nova.base import wrappers
 from ghsched_placement.base import exits
 
 #: Last paragraph of a command's help.
@@ -65,22 +66,16 @@ class _OutputError(Exception):
         self.broken_pipe = isinstance(cause, BrokenPipeError)
 
 
-class _Output:
+class _Output(wrappers.ObjectWrapper):
     """Standard output that raises _OutputError in place of OSError."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
 
     def write(self, text: str) -> int:
         with _convert_output_errors():
-            return self._stream.write(text)
+            return int(self._wrapped.write(text))
 
     def flush(self) -> None:
         with _convert_output_errors():
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+            self._wrapped.flush()
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 import logging
 from typing import Any
 
+from ghsched_nova.base import wrappers
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
@@ -134,7 +135,7 @@ def _renumber_old_limits(xml: str, nodes: Sequence[int]) -> str:
         if cell < len(nodes)})
 
 
-class MigratingGuest:
+class MigratingGuest(wrappers.ObjectWrapper):
     """Wrapper of Nova's guest whose XML has the destination's NUMA nodes.
 
     It is used in a live migration, on the source.
@@ -146,15 +147,12 @@ class MigratingGuest:
 
     def __init__(self, guest: Any, renderer: domain_xml.DomainXml,
                  nodes: Sequence[int]) -> None:
-        self._guest = guest
+        super().__init__(guest)
         self._renderer = renderer
         self._nodes = nodes
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._guest, name)
-
     def get_xml_desc(self, *args: Any, **kwargs: Any) -> str:
-        return self.render(self._guest.get_xml_desc(*args, **kwargs))
+        return self.render(self._wrapped.get_xml_desc(*args, **kwargs))
 
     def render(self, xml: str) -> str:
         """Return the XML for the destination, given that of this host.

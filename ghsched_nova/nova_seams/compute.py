@@ -25,6 +25,7 @@ from nova import utils
 from nova.virt import hardware
 from oslo_concurrency import lockutils
 
+from ghsched_nova.base import wrappers
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_placement.fit import node_capacity
@@ -93,28 +94,22 @@ def wrap_launch_of_existing_domains(host: Any,
 _TREE_ALLOCATIONS: dict[str, Mapping[str, Mapping[str, Any]]] = {}
 
 
-class AllocationKeepingClient:
+class AllocationKeepingClient(wrappers.ObjectWrapper):
     """Nova's report client, which keeps the allocations of a host it read.
 
     Nova's resource tracker reads them right before it calls the driver's
     ``update_provider_tree``, and passes them only for a reshape. ghsched takes
     them by :func:`take_tree_allocations` instead of asking Placement again.
 
-    :param client: nova.scheduler.client.report.SchedulerReportClient.
+    :param wrapped: nova.scheduler.client.report.SchedulerReportClient.
     """
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
 
     @seam('nova.scheduler.client.report.SchedulerReportClient.'
           'get_allocations_for_provider_tree', ('self', 'context', 'nodename'))
     def get_allocations_for_provider_tree(self, context: Any,
                                           nodename: str) -> Any:
-        found = self._client.get_allocations_for_provider_tree(context,
-                                                               nodename)
+        found = self._wrapped.get_allocations_for_provider_tree(context,
+                                                                nodename)
         _TREE_ALLOCATIONS[nodename] = {consumer: one['allocations']
                                        for consumer, one in found.items()}
         return found

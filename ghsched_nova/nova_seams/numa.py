@@ -13,10 +13,9 @@
 """NUMA nodes of hosts and guests, as Nova records and fits them."""
 
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
+from contextlib import AbstractContextManager
 import functools
 import itertools
 import threading
@@ -26,6 +25,7 @@ from nova import exception
 from nova import objects
 from nova.virt import hardware
 
+from ghsched_nova.base import wrappers
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
@@ -371,34 +371,24 @@ def find_cpu_shortage(state: Any, spec: Any) -> Lack | None:
     return next(filter(None, found), None)
 
 
-@contextlib.contextmanager
-def choosing_cpus(flavor: Any) -> Iterator[None]:
+def choosing_cpus(flavor: Any) -> AbstractContextManager[None]:
     """Within this context, Nova takes dedicated CPUs that features choose.
 
     :param flavor: flavor of the guest, whose extra specs say which CPUs.
     """
-    before = getattr(_claim, 'choose_cpus', None)
-    _claim.choose_cpus = declared_cpus.find_cpu_choice(
-        _get_extra_specs(flavor))
-    try:
-        yield
-    finally:
-        _claim.choose_cpus = before
+    return wrappers.setting_attribute(
+        _claim, 'choose_cpus',
+        declared_cpus.find_cpu_choice(_get_extra_specs(flavor)))
 
 
-@contextlib.contextmanager
 def claiming_best_topology(topologies: Sequence[InstanceNUMATopology] | None,
-                           ) -> Iterator[None]:
+                           ) -> AbstractContextManager[None]:
     """Within this context, Nova claims the first NUMA topology that fits.
 
     :param topologies: guest NUMA topologies to try, the best first; None for
         the topology that the flavor asks for.
     """
-    _claim.shapes = topologies
-    try:
-        yield
-    finally:
-        _claim.shapes = None
+    return wrappers.setting_attribute(_claim, 'shapes', topologies)
 
 
 def copy_flavor_with_numa_count(flavor: Any, count: int) -> Any:

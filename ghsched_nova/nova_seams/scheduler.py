@@ -32,6 +32,7 @@ from nova.scheduler import request_filter
 from nova.scheduler import utils as scheduler_utils
 from nova.virt import hardware
 
+from ghsched_nova.base import wrappers
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import pci
 from ghsched_nova.nova_seams import registry
@@ -226,17 +227,11 @@ def get_node_sockets(topology: NUMATopology) -> dict[int, int | None]:
             for cell in topology.cells}
 
 
-class _ClientWithoutAllocations:
+class _ClientWithoutAllocations(wrappers.ObjectWrapper):
     """Placement client that answers each GET as if it found nothing (404).
 
     With it Nova's claim assumes that a consumer has no allocation yet.
     """
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
 
     @staticmethod
     def get(*_args: Any, **_kwargs: Any) -> Any:

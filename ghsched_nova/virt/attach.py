@@ -21,9 +21,8 @@ the device by class, and ignores guest addresses.
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
-import contextlib
+from contextlib import AbstractContextManager
 import threading
 from typing import Any
 
@@ -31,6 +30,7 @@ from nova import exception
 from nova.virt.libvirt import vif
 from oslo_log import log as logging
 
+from ghsched_nova.base import wrappers
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
@@ -181,7 +181,7 @@ def parse_host_nodes(guest_xml: str) -> list[int]:
         memnodes, key=lambda one: int(one.attrib['cellid']))]
 
 
-class AddressingGuest:
+class AddressingGuest(wrappers.ObjectWrapper):
     """Wrapper of Nova's guest that adds PCI addresses to attached devices.
 
     Nova attaches passthrough devices again after a suspension, and after a
@@ -192,15 +192,12 @@ class AddressingGuest:
     """
 
     def __init__(self, guest: Any, add_address: AddressAdder) -> None:
-        self._guest = guest
+        super().__init__(guest)
         self._add_address = add_address
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._guest, name)
 
     def attach_device(self, config: Any, *args: Any, **kwargs: Any) -> Any:
         _wrap_to_xml(config, self._add_address)
-        return self._guest.attach_device(config, *args, **kwargs)
+        return self._wrapped.attach_device(config, *args, **kwargs)
 
 
 def _wrap_to_xml(config: Any, add_address: AddressAdder) -> None:
@@ -223,9 +220,8 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         super().__init__(host)
         self._local = threading.local()
 
-    @contextlib.contextmanager
-    def adding_guest_addresses(self,
-                               add_address: AddressAdder) -> Iterator[None]:
+    def adding_guest_addresses(
+            self, add_address: AddressAdder) -> AbstractContextManager[None]:
         """Within this context, attached devices get a guest PCI address.
 
         Only devices that this thread attaches are changed.
@@ -233,17 +229,15 @@ class PlacingVIFDriver(vif.LibvirtGenericVIFDriver):
         :param add_address: function that adds the guest address to a device's
             XML.
         """
-        self._local.where = add_address
-        try:
-            yield
-        finally:
-            del self._local.where
+        return wrappers.setting_attribute(self._local, 'add_address',
+                                          add_address)
 
     def get_config(self, *args: Any, **kwargs: Any) -> Any:
         config = super().get_config(*args, **kwargs)
-        where: AddressAdder | None = getattr(self._local, 'where', None)
-        if where is not None:
-            _wrap_to_xml(config, where)
+        add_address: AddressAdder | None = getattr(
+            self._local, 'add_address', None)
+        if add_address is not None:
+            _wrap_to_xml(config, add_address)
         return config
 
 
@@ -259,19 +253,15 @@ class DeviceAttacher:
         self.vif_driver = PlacingVIFDriver(libvirt_host)
         self._attaching = threading.local()
 
-    @contextlib.contextmanager
-    def never_refusing_ports(self) -> Iterator[None]:
+    def never_refusing_ports(self) -> AbstractContextManager[None]:
         """Within this context, do not refuse ports for their NUMA node.
 
         If a port's device cannot be attached to its guest NUMA node, it is
         attached without a node. This applies to the current thread only, and
         is used in live migrations.
         """
-        self._attaching.must_not_fail = True
-        try:
-            yield
-        finally:
-            del self._attaching.must_not_fail
+        return wrappers.setting_attribute(self._attaching, 'must_not_fail',
+                                          True)
 
     def attach_port(self, attach: Callable[[], Any], guest: Any,
                     instance: Any, vif: Any) -> Any:
