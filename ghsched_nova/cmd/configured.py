@@ -26,14 +26,7 @@ def read_ghsched_options(files: Sequence[str] | None = None) -> Any:
     :raises oslo_config.cfg.Error: when a file cannot be read or an option is
         invalid.
     """
-    from oslo_config import cfg
-
-    from ghsched_nova import conf
-
-    options = cfg.ConfigOpts()
-    conf.register_opts(options)
-    load_conf_files(options, files)
-    return options.ghsched
+    return _load_options(files).ghsched
 
 
 def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
@@ -44,13 +37,8 @@ def read_dedicated_cpus(files: Sequence[str] | None = None) -> frozenset[int]:
     :raises oslo_config.cfg.Error: if a file cannot be read.
     :raises ValueError: if the CPU list is invalid.
     """
-    from oslo_config import cfg
-
-    options = cfg.ConfigOpts()
-    options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
-                         'compute')
-    load_conf_files(options, files)
-    return cpulist.parse_cpu_list(options.compute.cpu_dedicated_set)
+    return cpulist.parse_cpu_list(
+        _load_options(files).compute.cpu_dedicated_set)
 
 
 def read_state_path(files: Sequence[str] | None = None) -> Path:
@@ -59,12 +47,22 @@ def read_state_path(files: Sequence[str] | None = None) -> Path:
     :param files: configuration files; None for those of nova-compute.
     :raises oslo_config.cfg.Error: when a file cannot be read.
     """
+    return Path(_load_options(files).state_path)
+
+
+def _load_options(files: Sequence[str] | None) -> Any:
+    """Return ghsched's options, and those of Nova that its commands read."""
     from oslo_config import cfg
 
+    from ghsched_nova import conf
+
     options = cfg.ConfigOpts()
+    conf.register_opts(options)
     options.register_opt(cfg.StrOpt('state_path', default='/var/lib/nova'))
+    options.register_opt(cfg.StrOpt('cpu_dedicated_set', default=''),
+                         'compute')
     load_conf_files(options, files)
-    return Path(options.state_path)
+    return options
 
 
 def list_nova_conf_files(directory: Path = Path('/etc/nova')) -> list[str]:

@@ -68,9 +68,7 @@ def render_changes_as_json(
             'line': action.line, 'threads': list(action.threads),
             'devices': [], 'reason': f'{action.subject}: {action.reason}'}
            for action in changed.actions],
-        'problems': [{'guest': problem.guest or None,
-                      'group': problem.group, 'reason': problem.reason}
-                     for problem in report.problems]
+        'problems': _problems_to_dicts(report.problems)
         + [{'guest': problem.uuid, 'group': None, 'reason': problem.reason}
            for problem in changed.problems],
         'unmeasured': _problems_to_dicts(report.unmeasured),
@@ -80,9 +78,9 @@ def render_changes_as_json(
 
 def _problems_to_dicts(
     problems: Iterable[model.PolicyProblem],
-) -> list[dict[str, str]]:
+) -> list[dict[str, str | None]]:
     """Convert problems of guests' resctrl groups to dictionaries for JSON."""
-    return [{'guest': problem.guest, 'group': problem.group,
+    return [{'guest': problem.guest or None, 'group': problem.group,
              'reason': problem.reason} for problem in problems]
 
 

@@ -20,41 +20,35 @@ from ghsched_nova.resctrl import reconcile as reconciling
 LOG = logging.getLogger(__name__)
 
 
-def log_unmeasured(
-    report: reconciling.ReconcileReport, known: frozenset[model.PolicyProblem]
-) -> frozenset[model.PolicyProblem]:
-    """Log each guest whose bandwidth cannot be measured, once.
+_UNMEASURED = ('ghsched: cannot measure the memory bandwidth of guest '
+               '%(uuid)s; reporting no bandwidth use for this guest: '
+               '%(reason)s')
+_OVERLAP = ('ghsched: guest %(uuid)s: another control group uses the L3 cache '
+            'ways reserved for this guest (%(reason)s); change the cache ways '
+            'of the other group or remove it')
 
-    :param known: guests that were logged before.
-    :returns: all guests whose bandwidth cannot be measured.
+
+class ProblemLog:
+    """Log of problems that a reconciliation of resctrl cannot solve.
+
+    A problem is logged again only after a reconciliation without it.
     """
-    found = frozenset(report.unmeasured)
-    for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: cannot measure the memory bandwidth of guest '
-                    '%(uuid)s; reporting no bandwidth use for this guest: '
-                    '%(reason)s',
-                    {'uuid': problem.guest, 'reason': problem.reason})
-    return found
 
+    def __init__(self) -> None:
+        self._known = frozenset[tuple[str, model.PolicyProblem]]()
 
-def log_overlaps(
-    report: reconciling.ReconcileReport, known: frozenset[model.PolicyProblem]
-) -> frozenset[model.PolicyProblem]:
-    """Log each guest whose reserved L3 cache ways another group uses, once.
-
-    :param known: guests that were logged before.
-    :returns: all guests whose reserved ways another group uses.
-    """
-    found = frozenset(report.overlaps)
-    for problem in sorted(found - known, key=str):
-        LOG.warning('ghsched: guest %(uuid)s: another control group uses the '
-                    'L3 cache ways reserved for this guest (%(reason)s); '
-                    'change the cache ways of the other group or remove it',
-                    {'uuid': problem.guest, 'reason': problem.reason})
-    return found
+    def log_new_problems(self, report: reconciling.ReconcileReport) -> None:
+        """Log guests that cannot be measured, and L3 ways that overlap."""
+        found = frozenset([(_UNMEASURED, one) for one in report.unmeasured]
+                          + [(_OVERLAP, one) for one in report.overlaps])
+        for text, problem in sorted(found - self._known, key=str):
+            LOG.warning(text, {'uuid': problem.guest,
+                               'reason': problem.reason})
+        self._known = found
 
 
 def log_actions(report: reconciling.ReconcileReport) -> None:
+    """Log each change that a reconciliation of resctrl has made."""
     for action in report.actions:
         LOG.info('ghsched: changed the resctrl settings of this host '
                  '(%(action)s) because %(reason)s',

@@ -27,9 +27,11 @@ from pathlib import Path
 from typing import Annotated
 from typing import Any
 
+from oslo_config import cfg
+
 from ghsched_nova.base import bounds
+from ghsched_nova.base import kernel_files
 from ghsched_nova.base import privsep
-from ghsched_nova.resctrl import configured_paths
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import measure as measuring
 from ghsched_nova.resctrl import model
@@ -39,10 +41,39 @@ from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 
 
+def _check_root(root: str) -> None:
+    """Refuse a resctrl mount point other than the configured one.
+
+    The privileged helper checks its arguments, as it runs as root.
+
+    :raises GroupError: with the reason.
+    """
+    _check_path('resctrl_path', root)
+    found = kernel_files.get_file_system_type(root)
+    if found not in cfg.CONF.ghsched.resctrl_magic:
+        raise fs.GroupError(
+            f'is not on a resctrl file system (type {found:#x}); is resctrl '
+            'still mounted?', root)
+
+
+def _check_path(option: str, requested: str) -> None:
+    """Refuse a path other than the configured one.
+
+    :raises GroupError: with the reason.
+    """
+    configured = cfg.CONF.ghsched[option]
+    # The caller has made paths of its options, without a slash at the end.
+    if requested != str(Path(configured)):
+        raise fs.GroupError(
+            f'[ghsched]{option} is {configured} in the configuration of the '
+            'privileged helper; does it read the same files as nova-compute?',
+            requested)
+
+
 _PATH = bounds.Text(r'/[^\x00]*', 4095)
-_Root = Annotated[str, _PATH, configured_paths.check_root]
+_Root = Annotated[str, _PATH, _check_root]
 _RunPath = Annotated[str, _PATH, functools.partial(
-    configured_paths.check_path, 'libvirt_run_path')]
+    _check_path, 'libvirt_run_path')]
 _REPORT = bounds.Codec(reconciling.ReconcileReport, bounded=False)
 
 
