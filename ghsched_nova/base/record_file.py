@@ -13,11 +13,10 @@
 """Records of nova-compute in files, which survive restarts."""
 
 from dataclasses import dataclass
+import logging
 from pathlib import Path
 from typing import Generic
 from typing import TypeVar
-
-from oslo_log import log as logging
 
 from ghsched_nova.base import atomic_file
 from ghsched_placement.base import wire

@@ -13,9 +13,9 @@
 """Hooks of nova-compute and ``ghsched-host``, by which features extend them.
 
 The core knows no feature. It takes a list of features
-(:mod:`ghsched_nova.features.declared_compute`), makes their parts when
+(:mod:`ghsched_nova.features.declared_compute`), makes their hooks when
 nova-compute starts, and calls these in the order of the list. No feature may
-keep a host from reporting: what a part raises then is logged and counted.
+keep a host from reporting: what a hook raises then is logged and counted.
 """
 
 from collections.abc import Callable
@@ -150,8 +150,9 @@ class StartingGuest:
     libvirt_version: tuple[int, ...]
 
 
-class ComputePart:
-    """Part of a feature in nova-compute, whose hooks do nothing here."""
+class ComputeHooks:
+    """Hooks by which a feature extends nova-compute; each does nothing here.
+    """
 
     #: RPC endpoint that nova-compute serves; None for none.
     endpoint: Any = None
@@ -227,12 +228,12 @@ class ComputeFeature:
     """Feature that extends nova-compute.
 
     :param name: name of the folder in ``ghsched_nova.features``.
-    :param part: function that makes the part of the feature in nova-compute.
+    :param hooks: function that makes the hooks of the feature.
     :param needs: names of earlier features whose results it observes.
     """
 
     name: str
-    part: Callable[[ComputeServices], ComputePart]
+    hooks: Callable[[ComputeServices], ComputeHooks]
     needs: tuple[str, ...] = ()
 
 
@@ -259,15 +260,15 @@ class HostPart(NamedTuple):
     apply: Callable[[HostGuests], guest_changes.ChangeReport[Any]]
 
 
-class ComputeParts:
-    """Parts of all features in nova-compute; thread-safe.
+class ComputeHookCaller:
+    """Caller of the hooks of all features in nova-compute; thread-safe.
 
     :param features: features in the order of calls.
     """
 
     def __init__(self, features: Iterable[ComputeFeature],
                  services: ComputeServices) -> None:
-        self._parts = [(feature, feature.part(services))
+        self._hooks = [(feature, feature.hooks(services))
                        for feature in features]
         self._observing = threading.Lock()
         self._last: float | None = None
@@ -280,8 +281,8 @@ class ComputeParts:
     @property
     def endpoints(self) -> list[Any]:
         """RPC endpoints of the features."""
-        return [part.endpoint for _feature, part in self._parts
-                if part.endpoint is not None]
+        return [hooks.endpoint for _feature, hooks in self._hooks
+                if hooks.endpoint is not None]
 
     def count_repairs(self, kinds: Iterable[str]) -> None:
         """Count corrections of guests' settings until the next snapshot.
@@ -319,9 +320,9 @@ class ComputeParts:
         snapshot = replace(
             snapshot, since=self._start_period(snapshot.time),
             repairs=self._take_repairs())
-        for feature, part in self._parts:
+        for feature, hooks in self._hooks:
             with self._logging_errors(feature.name, 'observe'):
-                results[feature.name] = part.observe(replace(
+                results[feature.name] = hooks.observe(replace(
                     snapshot, results={name: results[name]
                                        for name in feature.needs
                                        if name in results}))
@@ -350,9 +351,9 @@ class ComputeParts:
         :param resources: result of get_available_resource() of Nova's driver.
         :returns: the same ``resources``.
         """
-        for feature, part in self._parts:
+        for feature, hooks in self._hooks:
             with self._logging_errors(feature.name, 'make_stats'):
-                stats = part.make_stats()
+                stats = hooks.make_stats()
                 length = sum(len(key) + len(text)
                              for key, text in stats.items())
                 if length > MAX_STATS:
@@ -370,9 +371,9 @@ class ComputeParts:
         :param found: diagnostics of the core.
         :param guest: guest of nova.virt.libvirt.guest.
         """
-        for feature, part in self._parts:
+        for feature, hooks in self._hooks:
             with self._logging_errors(feature.name, 'make_diagnostics'):
-                found = {**found, **part.make_diagnostics(guest, found)}
+                found = {**found, **hooks.make_diagnostics(guest, found)}
         return found
 
     def describe_host(self, found: HostDescription) -> HostDescription:
@@ -380,8 +381,8 @@ class ComputeParts:
 
         :param found: description by the core.
         """
-        for _feature, part in self._parts:
-            found = part.describe_host(found)
+        for _feature, hooks in self._hooks:
+            found = hooks.describe_host(found)
         return found
 
     # -- guests ---------------------------------------------------------------
@@ -392,8 +393,8 @@ class ComputeParts:
         :raises PolicyError, DeviceNumaError: if this host cannot start the
             guest.
         """
-        for _feature, part in self._parts:
-            xml = part.render(xml, guest)
+        for _feature, hooks in self._hooks:
+            xml = hooks.render(xml, guest)
         return xml
 
     def check_arrival(self, policy: GuestPolicy, emulator_policy: str | None,
@@ -404,8 +405,8 @@ class ComputeParts:
         :param has_shared_cpus: whether ``[compute]cpu_shared_set`` is set.
         :raises PolicyError: with the reason.
         """
-        for _feature, part in self._parts:
-            part.check_arrival(policy, emulator_policy, has_shared_cpus)
+        for _feature, hooks in self._hooks:
+            hooks.check_arrival(policy, emulator_policy, has_shared_cpus)
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
@@ -414,8 +415,8 @@ class ComputeParts:
         :param has_arrived: whether a live migration has brought the guest.
         :raises PolicyError: if the host cannot enforce one of them.
         """
-        for _feature, part in self._parts:
-            part.reconcile_guest(running, has_arrived)
+        for _feature, hooks in self._hooks:
+            hooks.reconcile_guest(running, has_arrived)
 
     def refresh_guest(self,
                       find: Callable[[], desired.Running | None]) -> None:
@@ -426,15 +427,15 @@ class ComputeParts:
         with self._logging_errors('core', 'refresh_guest'):
             if (running := find()) is None:
                 return
-            for feature, part in self._parts:
+            for feature, hooks in self._hooks:
                 with self._logging_errors(feature.name, 'reconcile_guest'):
-                    part.reconcile_guest(running)
+                    hooks.reconcile_guest(running)
 
     def reconcile_guests(self, running: Sequence[desired.Running]) -> None:
         """Enforce all features' settings of running domains; never raises."""
-        for feature, part in self._parts:
+        for feature, hooks in self._hooks:
             with self._logging_errors(feature.name, 'reconcile_guests'):
-                self.count_repairs(part.reconcile_guests(running))
+                self.count_repairs(hooks.reconcile_guests(running))
 
     @contextlib.contextmanager
     def _logging_errors(self, feature: str, hook: str) -> Iterator[None]:

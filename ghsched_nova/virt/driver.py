@@ -99,7 +99,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                                               virtapi)
         # Held while a policy is read and enforced, and while one is changed.
         changing = threading.RLock()
-        self._parts = compute_hooks.ComputeParts(
+        self._hooks = compute_hooks.ComputeHookCaller(
             declared_compute.FEATURES, compute_hooks.ComputeServices(
                 section=section, state_path=state_path,
                 host_name=shared.config().host, libvirt_host=self._host,
@@ -109,12 +109,12 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 engine=self._ghsched, changing=changing,
                 list_running=self._guests.list_running,
                 find_running=self._guests.find_running,
-                refresh_guest=lambda uuid: self._parts.refresh_guest(
+                refresh_guest=lambda uuid: self._hooks.refresh_guest(
                     lambda: self._guests.find_running(uuid)),
                 report_shared_groups=self._report.report_sharing_change,
                 notify=messaging.send_notification, virtapi=virtapi))
         self._enforcer = enforcement.PolicyEnforcer(
-            self._ghsched, self._parts, self._guests, changing)
+            self._ghsched, self._hooks, self._guests, changing)
         self._devices = attach.DeviceAttacher(self._ghsched, self._host)
         self.vif_driver = self._devices.vif_driver
         self._diagnostics = guest_diagnostics.GuestDiagnostics(self._ghsched)
@@ -127,7 +127,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     @property
     def rpc_endpoints(self) -> list[Any]:
         """RPC endpoints of the features, which nova-compute serves."""
-        return self._parts.endpoints
+        return self._hooks.endpoints
 
     def init_host(self, host: str) -> None:
         try:
@@ -148,10 +148,10 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         self._enforcer.reconcile_all_guests()
         self._report.is_periodic = True
         resources = super().get_available_resource(nodename)
-        self._parts.observe(lambda: self._report.take_snapshot(
+        self._hooks.observe(lambda: self._report.take_snapshot(
             self.provider_tree, nodename))
         privsep.stop_idle_helpers()
-        return self._parts.add_stats(resources)
+        return self._hooks.add_stats(resources)
 
     @seam(f'{_DRIVER}._get_pci_passthrough_devices', ('self',))
     def _get_pci_passthrough_devices(self) -> str:
@@ -172,7 +172,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             provider_tree, nodename)
         super().update_provider_tree(provider_tree, nodename,
                                      allocations=allocations)
-        found = self._parts.describe_host(self._report.describe_host())
+        found = self._hooks.describe_host(self._report.describe_host())
         self._report.write_providers(provider_tree, nodename, found,
                                      groups_before)
         # Nova's driver stored a copy without the providers added above.
@@ -187,7 +187,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             super().get_diagnostics(instance), guest,
             functools.partial(instance_claims.describe_missing_devices,
                               instance))
-        return self._parts.add_diagnostics(
+        return self._hooks.add_diagnostics(
             found | self._report.describe_node_capacities(instance.node),
             guest)
 
@@ -248,7 +248,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
                 return xml
             nodes = numa.list_host_nodes(instance.numa_topology)
             xml = self._enforcer.render_policy(xml, policy, nodes, instance)
-            xml = self._parts.render(xml, compute_hooks.StartingGuest(
+            xml = self._hooks.render(xml, compute_hooks.StartingGuest(
                 policy, nodes, libvirt_reader.get_libvirt_version(self._host)))
             # Last, because it counts the PCI ports that all devices need.
             return self._ghsched.domain_xml.add_device_numa_nodes(
@@ -355,7 +355,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         migration_checks.check_destination_nodes(
             self._ghsched, self._host, instance, allocs)
         migration_checks.check_arriving_guest(
-            self._ghsched, self._parts, instance)
+            self._ghsched, self._hooks, instance)
         migration_checks.check_arriving_ports(
             instance, migrate_data, self._report.pci_devices)
         return super().check_source_migrate_data_at_dest(
@@ -369,7 +369,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
         the live migration back.
         """
         migration_checks.check_arriving_guest(
-            self._ghsched, self._parts, instance)
+            self._ghsched, self._hooks, instance)
         return super().pre_live_migration(context, instance, *args, **kwargs)
 
     def post_live_migration_at_destination(self, context: Any,

@@ -92,17 +92,17 @@ class PolicyEnforcer:
     """Enforcement of the policies of this host's guests.
 
     :param host: engine that enforces policies on this host.
-    :param parts: parts of the features.
+    :param hooks: caller of the hooks of all features.
     :param guests: reader of this host's guests.
     :param changing: lock that is held while the policy of a guest changes.
     """
 
     def __init__(self, host: engine.HostEngine,
-                 parts: compute_hooks.ComputeParts,
+                 hooks: compute_hooks.ComputeHookCaller,
                  guests: libvirt_reader.GuestReader,
                  changing: contextlib.AbstractContextManager[Any]) -> None:
         self._host = host
-        self._parts = parts
+        self._hooks = hooks
         self._guests = guests
         self._changing = changing
 
@@ -117,11 +117,11 @@ class PolicyEnforcer:
         """
         with self._changing:
             self._reconcile_resctrl()
-        self._parts.reconcile_guests(self._guests.running)
+        self._hooks.reconcile_guests(self._guests.running)
 
     def _reconcile_resctrl(self) -> None:
         try:
-            problems = self._host.reconcile_groups(self._parts.count_repairs)
+            problems = self._host.reconcile_groups(self._hooks.count_repairs)
         except Exception:
             # Whatever is wrong with resctrl, the host has to report.
             LOG.exception('ghsched: cannot enforce the bandwidth policies of '
@@ -233,7 +233,7 @@ class PolicyEnforcer:
                     and may_start_unprotected(error, instance)):
                 raise
             self._host.not_held[instance.uuid] = str(error)
-        self._parts.reconcile_guest(running)
+        self._hooks.reconcile_guest(running)
 
     # -- a guest has arrived --------------------------------------------------
 
@@ -248,7 +248,7 @@ class PolicyEnforcer:
             running = _parse_guest(
                 self._guests.host.get_guest(instance))
             self._host.reconcile_guest(running)
-            self._parts.reconcile_guest(running, has_arrived=True)
+            self._hooks.reconcile_guest(running, has_arrived=True)
         except Exception as error:
             self._host.not_held[instance.uuid] = str(error)
             LOG.error('ghsched: cannot enforce the bandwidth policy of guest '
@@ -258,7 +258,7 @@ class PolicyEnforcer:
                       instance=instance)
             # Features note it, and enforce what is theirs.
             with contextlib.suppress(Exception):
-                self._parts.reconcile_guest(_parse_guest(
+                self._hooks.reconcile_guest(_parse_guest(
                     self._guests.host.get_guest(instance)), has_arrived=True)
 
 

@@ -69,7 +69,7 @@ def check_destination_nodes(host: engine.HostEngine, libvirt_host: Any,
 
 
 def check_arriving_guest(host: engine.HostEngine,
-                         parts: compute_hooks.ComputeParts,
+                         hooks: compute_hooks.ComputeHookCaller,
                          instance: Any) -> None:
     """Refuse a live migration if this host cannot enforce the policy.
 
@@ -83,7 +83,7 @@ def check_arriving_guest(host: engine.HostEngine,
         if policy is not None and topology is not None:
             arrival_check.check_arrival(host, policy,
                                         numa.list_host_nodes(topology))
-            parts.check_arrival(
+            hooks.check_arrival(
                 policy, topology.emulator_threads_policy
                 if 'emulator_threads_policy' in topology else None,
                 bool(shared.config().compute.cpu_shared_set))

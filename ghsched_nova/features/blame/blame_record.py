@@ -21,7 +21,7 @@ from ghsched_nova.features.load import load_rates
 from ghsched_nova.host import compute_hooks
 
 
-class BlameRecord(compute_hooks.ComputePart):
+class BlameRecord(compute_hooks.ComputeHooks):
     """Record of guests' bandwidth and load in the last reporting periods.
 
     The record is used to find out which guests slow down a server.

@@ -88,8 +88,8 @@ class BlameEndpoint:
             return {'refused': str(error)}
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> blame_record.BlameRecord:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> blame_record.BlameRecord:
     """Return nova-compute's record of guests, with the RPC endpoint of blame.
     """
     record = blame_record.BlameRecord(

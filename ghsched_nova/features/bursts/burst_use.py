@@ -30,7 +30,7 @@ from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import tree
 
 
-class BurstRecorder(compute_hooks.ComputePart):
+class BurstRecorder(compute_hooks.ComputeHooks):
     """Recorder of how much guests use bursts on each host NUMA node.
 
     A burst is bandwidth above a guest's guarantee.
@@ -96,8 +96,8 @@ class BurstRecorder(compute_hooks.ComputePart):
             for node in report['host'])}}
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> BurstRecorder:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> BurstRecorder:
     """Return nova-compute's recorder of bandwidth bursts."""
     return BurstRecorder(services.section,
                          services.state_path / burst_record.FORMAT.name)

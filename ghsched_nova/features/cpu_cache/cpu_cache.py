@@ -42,7 +42,7 @@ _NO_JOB = 0
 _REPAIR = 'cache_pins'
 
 
-class CpuCaches(compute_hooks.ComputePart):
+class CpuCaches(compute_hooks.ComputeHooks):
     """Reporter of the host's L3 caches, and binder of shared vCPUs to them.
 
     :param root: mount point of sysfs.
@@ -192,7 +192,7 @@ def _pin_vcpus(domain: Any, pins: Mapping[int, frozenset[int]]) -> None:
             cpu in cpus for cpu in range(max(cpus) + 1)), _LIVE)
 
 
-def make_compute_part(services: compute_hooks.ComputeServices) -> CpuCaches:
+def make_compute_hooks(services: compute_hooks.ComputeServices) -> CpuCaches:
     """Return the part of L3 caches in nova-compute."""
     def list_caches() -> dict[int, Sequence[frozenset[int]]]:
         return {node: services.engine.list_caches(cpus)

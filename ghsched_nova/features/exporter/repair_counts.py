@@ -21,7 +21,7 @@ from ghsched_nova.host import compute_hooks
 from ghsched_nova.resctrl import model
 
 
-class RepairCounts(compute_hooks.ComputePart):
+class RepairCounts(compute_hooks.ComputeHooks):
     """Numbers of repairs by nova-compute, by kind, stored in a file.
 
     :param path: file that preserves the counters over restarts of
@@ -47,6 +47,7 @@ class RepairCounts(compute_hooks.ComputePart):
             self._file.write(self._counts)
 
 
-def make_compute_part(services: compute_hooks.ComputeServices) -> RepairCounts:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> RepairCounts:
     """Return nova-compute's counter of its repairs."""
     return RepairCounts(services.state_path / repair_metrics.FORMAT.name)

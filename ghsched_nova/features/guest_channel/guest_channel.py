@@ -62,7 +62,7 @@ SetClasses = Callable[[str, Mapping[str, str]], desired.Running]
 Measure = Callable[[Sequence[view.MonitoredGuest]], view.Snapshot | None]
 
 
-class GuestChannels(compute_hooks.ComputePart):
+class GuestChannels(compute_hooks.ComputeHooks):
     """Channels of the guests of this host; thread-safe.
 
     :param connect: function that returns a connection of libvirt.
@@ -361,8 +361,8 @@ class GuestChannels(compute_hooks.ComputePart):
             channel.stream.close()
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> GuestChannels:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> GuestChannels:
     """Return nova-compute's channels of guests."""
     return GuestChannels(
         lambda: services.libvirt_host.get_connection(),

@@ -28,7 +28,7 @@ _NUMBER = re.compile(r'[0-9]{1,18}')
 _CPU = re.compile(r'cpu([0-9]{1,5})')
 
 
-class GuestTopology(compute_hooks.ComputePart):
+class GuestTopology(compute_hooks.ComputeHooks):
     """Renderer of the host's NUMA properties for guests.
 
     :param section: the ``[ghsched]`` section of the configuration.
@@ -53,8 +53,8 @@ class GuestTopology(compute_hooks.ComputePart):
                                              guest.host_nodes, host)
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> GuestTopology:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> GuestTopology:
     """Return nova-compute's renderer of the host topology for guests."""
     return GuestTopology(services.section)
 

@@ -25,7 +25,7 @@ from ghsched_placement.features.history import usage_history
 from ghsched_placement.features.history.usage_history import UsageKey
 
 
-class HistoryRecorder(compute_hooks.ComputePart):
+class HistoryRecorder(compute_hooks.ComputeHooks):
     """Recorder of the bandwidth of guests in each of the last minutes.
 
     :param path: file that preserves the record over restarts of nova-compute.
@@ -56,8 +56,8 @@ class HistoryRecorder(compute_hooks.ComputePart):
         return usage_history.make_history_diagnostics(self.history, guest.uuid)
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> HistoryRecorder:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> HistoryRecorder:
     """Return nova-compute's recorder of the bandwidth history."""
     return HistoryRecorder(services.state_path
                            / usage_history.FILE_FORMAT.name)

@@ -37,7 +37,7 @@ from ghsched_placement.providers import tree
 LOG = logging.getLogger(__name__)
 
 
-class HeadroomReporter(compute_hooks.ComputePart):
+class HeadroomReporter(compute_hooks.ComputeHooks):
     """Reporter of the host's free bandwidth and control groups.
 
     The index is only a hint, so no error keeps the host from reporting.
@@ -86,8 +86,8 @@ class HeadroomReporter(compute_hooks.ComputePart):
             self._reported)
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> HeadroomReporter:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> HeadroomReporter:
     """Return the part of nova-compute that reports headroom to the index."""
     return HeadroomReporter(services.section)
 

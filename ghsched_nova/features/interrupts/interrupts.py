@@ -32,7 +32,7 @@ from ghsched_placement.base import cpulist
 LOG = logging.getLogger(__name__)
 
 
-class InterruptMover(compute_hooks.ComputePart):
+class InterruptMover(compute_hooks.ComputeHooks):
     """Mover of passthrough devices' interrupts to housekeeping CPUs.
 
     :param section: the ``[ghsched]`` section of the configuration.
@@ -129,8 +129,8 @@ class InterruptMover(compute_hooks.ComputePart):
             self._proc)
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> InterruptMover:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> InterruptMover:
     """Return nova-compute's mover of device interrupts."""
     return InterruptMover(services.section, services.dedicated_cpus)
 

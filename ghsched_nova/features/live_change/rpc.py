@@ -262,7 +262,7 @@ class PolicyEndpoint:
                 xml, self._host))
 
 
-class LiveChangePart(compute_hooks.ComputePart):
+class LiveChangePart(compute_hooks.ComputeHooks):
     """Changes of running guests: their policies and their NUMA nodes."""
 
     def __init__(self, services: compute_hooks.ComputeServices) -> None:

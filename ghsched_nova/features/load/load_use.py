@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 Notify = Callable[[bottleneck.BottleneckChange, dict[str, Any]], None]
 
 
-class LoadReporter(compute_hooks.ComputePart):
+class LoadReporter(compute_hooks.ComputeHooks):
     """Reporter of the load of the host's NUMA nodes.
 
     The load is measured between two periodic reports of resources to Nova.
@@ -115,7 +115,8 @@ class LoadReporter(compute_hooks.ComputePart):
             self._notify(change, values)
 
 
-def make_compute_part(services: compute_hooks.ComputeServices) -> LoadReporter:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> LoadReporter:
     """Return nova-compute's reporter of load, with its notifications."""
     def notify(change: bottleneck.BottleneckChange,
                payload: dict[str, Any]) -> None:

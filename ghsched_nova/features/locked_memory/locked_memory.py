@@ -52,7 +52,7 @@ _BEFORE = frozenset((
     'memory', 'currentMemory', 'blkiotune'))
 
 
-class LockedMemory(compute_hooks.ComputePart):
+class LockedMemory(compute_hooks.ComputeHooks):
     """Renderer of the limit of memory that a guest's devices may lock."""
 
     def render(self, xml: str, guest: compute_hooks.StartingGuest) -> str:
@@ -60,8 +60,8 @@ class LockedMemory(compute_hooks.ComputePart):
         return render_locked_memory(xml, guest.libvirt_version)
 
 
-def make_compute_part(_services: compute_hooks.ComputeServices
-                      ) -> LockedMemory:
+def make_compute_hooks(_services: compute_hooks.ComputeServices
+                       ) -> LockedMemory:
     """Return nova-compute's renderer of limits of locked memory."""
     return LockedMemory()
 

@@ -17,7 +17,7 @@ from ghsched_nova.host import compute_hooks
 from ghsched_placement.features.metering import metering
 
 
-class BandwidthNotifier(compute_hooks.ComputePart):
+class BandwidthNotifier(compute_hooks.ComputeHooks):
     """Sender of notifications with the bandwidth that servers have used."""
 
     def __init__(self, services: compute_hooks.ComputeServices) -> None:

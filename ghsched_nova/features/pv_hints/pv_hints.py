@@ -25,7 +25,7 @@ from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.providers.host_description import HostDescription
 
 
-class ParavirtualHints(compute_hooks.ComputePart):
+class ParavirtualHints(compute_hooks.ComputeHooks):
     """Renderer of KVM's hints in domain XML.
 
     :param machine: hardware name of the host (``uname -m``).
@@ -65,7 +65,7 @@ class ParavirtualHints(compute_hooks.ComputePart):
             raise PolicyError(keys.PV_HINTS.extra_spec, hint_xml.NO_CPUS)
 
 
-def make_compute_part(_services: compute_hooks.ComputeServices
-                      ) -> ParavirtualHints:
+def make_compute_hooks(_services: compute_hooks.ComputeServices
+                       ) -> ParavirtualHints:
     """Return nova-compute's renderer of KVM's hints."""
     return ParavirtualHints(platform.machine())

@@ -65,7 +65,7 @@ def _probe_deadline(places: Iterable[Iterable[int]]) -> str:
     return privileged.probe_deadline_scheduling(places)
 
 
-class ThreadScheduler(compute_hooks.ComputePart):
+class ThreadScheduler(compute_hooks.ComputeHooks):
     """Scheduler of guests' threads: capabilities, XML and enforcement.
 
     :param section: the ``[ghsched]`` section of the configuration.
@@ -273,8 +273,8 @@ class ThreadScheduler(compute_hooks.ComputePart):
         return why
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> ThreadScheduler:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> ThreadScheduler:
     """Return nova-compute's scheduler of guests' threads."""
     return ThreadScheduler(services.section,
                            dedicated=services.dedicated_cpus,

@@ -25,7 +25,7 @@ from ghsched_placement.features.rebalance import affinity
 from ghsched_placement.features.rebalance import traffic
 
 
-class GuestTraffic(compute_hooks.ComputePart):
+class GuestTraffic(compute_hooks.ComputeHooks):
     """Meter of network traffic between guests, sampled with each report.
 
     :param section: the ``[ghsched]`` section of the configuration; nothing is
@@ -70,7 +70,8 @@ class GuestTraffic(compute_hooks.ComputePart):
             addresses.parse_fixed_addresses(guest.get_xml_desc()))
 
 
-def make_compute_part(services: compute_hooks.ComputeServices) -> GuestTraffic:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> GuestTraffic:
     """Return nova-compute's meter of network traffic between guests."""
     return GuestTraffic(services.section)
 

@@ -32,7 +32,7 @@ from ghsched_placement.features.service_level.service_level import LevelPeriod
 from ghsched_placement.features.service_level.service_level import Owner
 
 
-class ServiceLevelRecorder(compute_hooks.ComputePart):
+class ServiceLevelRecorder(compute_hooks.ComputeHooks):
     """Recorder of the service levels of this host's servers.
 
     The service level is how much of its guaranteed bandwidth a server got.
@@ -85,8 +85,8 @@ class ServiceLevelRecorder(compute_hooks.ComputePart):
         return ()
 
 
-def make_compute_part(services: compute_hooks.ComputeServices
-                      ) -> ServiceLevelRecorder:
+def make_compute_hooks(services: compute_hooks.ComputeServices
+                       ) -> ServiceLevelRecorder:
     """Return nova-compute's recorder of service levels."""
     notifier = protection_events.ProtectionNotifier(services.notify)
     return ServiceLevelRecorder(

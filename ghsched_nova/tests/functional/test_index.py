@@ -487,7 +487,7 @@ class ReportTest(IndexTestCase):
         driver = self.computes['host_a'].manager.driver
         # Nova 34 reports the text of uptime, with the seconds of the clock.
         self.patch(driver, 'get_host_uptime', lambda: 'up 1 day')
-        loads = next(part for feature, part in driver._parts._parts
+        loads = next(part for feature, part in driver._hooks._hooks
                      if feature.name == 'load')
         self.patch(loads, '_meter', types.SimpleNamespace(
             load=measured, measure_host_load=lambda *_args: ()))

@@ -154,7 +154,7 @@ class SuccessTest(LiveChangeTestCase):
     def all_four_keys(self):
         shown = []
         with mock.patch.object(
-                compute_hooks.ComputeParts, 'refresh_guest',
+                compute_hooks.ComputeHookCaller, 'refresh_guest',
                 side_effect=lambda find: shown.append(
                     metadata.read_policy(find().xml))):
             plan = self.change(mem_bw_min=40, mem_bw_max=70,

@@ -235,7 +235,7 @@ class MoveTest(openstack_base.CommandTestCase):
     def test_all_records_move(self):
         shown = []
         with mock.patch.object(
-                compute_hooks.ComputeParts, 'refresh_guest',
+                compute_hooks.ComputeHookCaller, 'refresh_guest',
                 side_effect=lambda find: shown.append(
                     metadata.read_policy(find().xml).host_nodes)):
             plan = self.move(1 - self.old)

@@ -156,7 +156,7 @@ class RandomClassOperationsTest(nova_base.GhschedTestCase):
             every, self.chance.randint(0, len(every))))
         driver = self.computes[self.host(server)].driver
         try:
-            channels = next(part for feature, part in driver._parts._parts
+            channels = next(part for feature, part in driver._hooks._hooks
                             if feature.name == 'guest_channel')
             channels._set_classes(
                 guest.uuid, {name: ','.join(map(str, sorted(wanted)))})

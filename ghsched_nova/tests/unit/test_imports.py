@@ -386,7 +386,7 @@ class ImportRulesTest(base.TestCase):
 #: What nova-scheduler loads of ours; a new one is added with its reason.
 SCHEDULER_LOADS = frozenset(
     'ghsched_nova' + name for name in (
-        '', '.base', '.base.atomic_file', '.conf',
+        '', '.base', '.base.atomic_file', '.base.wrappers', '.conf',
         '.conf.bandwidth',
         '.conf.compute',
         '.features', '.features.declared_filter',

@@ -120,7 +120,7 @@ STRESSED = {
     'ghsched_nova.features.blame.blame_cap.Capper': _UNIT + (
         'features.blame.test_blame_cap.CapperTest'
         '.test_caps_under_native_threads_are_released_in_turn'),
-    'ghsched_nova.host.compute_hooks.ComputeParts':
+    'ghsched_nova.host.compute_hooks.ComputeHookCaller':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.host.engine.HostEngine':
         _HOST + 'EngineStressTest'
@@ -151,7 +151,7 @@ _REQUEST = 'made for one request'
 _START = 'changed while a service starts'
 _LOCKED = 'changed while the tracker of resources of Nova is locked'
 _REPLACED = 'each attribute is replaced as a whole, by reports of the host'
-_IN_TURN = 'ComputeParts has one report observed at a time'
+_IN_TURN = 'ComputeHookCaller has one report observed at a time'
 
 #: Why an object is not shared, by class.
 NOT_SHARED = {

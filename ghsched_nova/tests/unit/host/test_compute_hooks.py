@@ -29,7 +29,7 @@ MOST_HOOKS = 12
 TOP = Path(declared_compute.__file__).parent
 
 
-class Broken(compute_hooks.ComputePart):
+class Broken(compute_hooks.ComputeHooks):
     """Part whose hooks that must not raise do so."""
 
     def observe(self, snapshot):
@@ -45,7 +45,7 @@ class Broken(compute_hooks.ComputePart):
         raise ValueError('reconcile')
 
 
-class Noting(compute_hooks.ComputePart):
+class Noting(compute_hooks.ComputeHooks):
     """Part that notes what it observes, and has a word for everything."""
 
     def __init__(self):
@@ -134,7 +134,8 @@ class PartsTest(base.TestCase):
 
 
 def list_hooks():
-    return {name for name in vars(compute_hooks.ComputePart) if name[0] != '_'}
+    return {name for name in vars(compute_hooks.ComputeHooks)
+            if name[0] != '_'}
 
 
 class DeclaredTest(base.TestCase):
@@ -173,12 +174,12 @@ class DeclaredTest(base.TestCase):
 
     def test_hook_has_the_same_parameters_in_each_part(self):
         wanted = {name: list(inspect.signature(hook).parameters)
-                  for name, hook in vars(compute_hooks.ComputePart).items()
+                  for name, hook in vars(compute_hooks.ComputeHooks).items()
                   if inspect.isfunction(hook)}
         for one in declared_compute.FEATURES:
             for kind in vars(sys.modules[one.part.__module__]).values():
                 if inspect.isclass(kind) and issubclass(
-                        kind, compute_hooks.ComputePart):
+                        kind, compute_hooks.ComputeHooks):
                     for name, expected in wanted.items():
                         self.assertEqual(expected, list(inspect.signature(
                             getattr(kind, name)).parameters), kind)

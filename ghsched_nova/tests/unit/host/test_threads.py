@@ -112,7 +112,7 @@ class EngineStressTest(engine_base.EngineTestCase):
         self.assertEqual({}, self.engine.not_held)
 
 
-class _Alone(compute_hooks.ComputePart):
+class _Alone(compute_hooks.ComputeHooks):
     """Observer that no other thread may enter."""
 
     def __init__(self):

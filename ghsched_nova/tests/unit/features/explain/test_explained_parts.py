@@ -30,9 +30,10 @@ class ExplainedPartsTest(base.TestCase):
     def test_explain_shows_the_xml_of_each_feature(self):
         rendering = {
             feature.name for feature in declared_compute.FEATURES
-            for one in vars(sys.modules[feature.part.__module__]).values()
+            for one in vars(sys.modules[feature.hooks.__module__]).values()
             if isinstance(one, type)
-            and issubclass(one, compute_hooks.ComputePart)
-            and 'render' in vars(one) and one is not compute_hooks.ComputePart}
+            and issubclass(one, compute_hooks.ComputeHooks)
+            and 'render' in vars(one)
+            and one is not compute_hooks.ComputeHooks}
         self.assertEqual(set(), rendering - {*NEEDS['explain'], *LEFT_OUT})
         self.assertIn('real_time', rendering)

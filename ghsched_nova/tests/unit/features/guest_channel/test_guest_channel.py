@@ -235,7 +235,7 @@ class GuestChannelsTest(ChannelTestCase):
 
     def test_guest_that_is_not_protected_is_informed_by_the_engine(self):
         engine = SimpleNamespace(not_held={})
-        part = guest_channel.make_compute_part(SimpleNamespace(
+        part = guest_channel.make_compute_hooks(SimpleNamespace(
             engine=engine, state_path=self.path.parent, section=None,
             list_running=lambda: [make_running()],
             libvirt_host=SimpleNamespace(

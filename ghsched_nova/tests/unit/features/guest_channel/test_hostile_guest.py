@@ -207,7 +207,7 @@ class HostileGuestTest(base.TestCase):
         connection = SimpleNamespace(
             newStream=lambda _flags: SocketStream(),
             lookupByUUIDString=self.domains.get)
-        self.part = guest_channel.make_compute_part(SimpleNamespace(
+        self.part = guest_channel.make_compute_hooks(SimpleNamespace(
             engine=self.engine, changing=contextlib.nullcontext(),
             section=None, find_running=lambda uuid: self.domains[uuid].running,
             list_running=self.list_running,

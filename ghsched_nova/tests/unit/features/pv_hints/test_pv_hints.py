@@ -99,7 +99,7 @@ class HostTest(base.TestCase):
             self.assertEqual(offers, 'PV_HINTS' in found.capabilities)
 
     def test_arrival_without_other_cpus_for_the_emulator_is_refused(self):
-        part = pv_hints.make_compute_part(None)
+        part = pv_hints.make_compute_hooks(None)
         for found, emulator, has_shared, is_refused in (
                 (HINTS, 'share', False, True), (HINTS, 'share', True, False),
                 (HINTS, 'isolate', False, False),
