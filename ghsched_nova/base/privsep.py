@@ -121,50 +121,39 @@ class Context(priv_context.PrivContext):
             channel.writer.writesock.settimeout(SEND_TIMEOUT)
 
 
-context = Context(
-    'ghsched_nova',
-    cfg_section='ghsched_privsep',
-    pypath=f'{__name__}.context',
-    capabilities=[capabilities.CAP_DAC_OVERRIDE],
-)
+def _make_context(name: str, section: str, *needed: int) -> Context:
+    """Return the context of a privileged helper.
+
+    :param name: name of the context in this module.
+    :param section: section of the configuration with the helper's options.
+    :param needed: Linux capabilities of the helper.
+    """
+    return Context('ghsched_nova', cfg_section=section,
+                   pypath=f'{__name__}.{name}', capabilities=list(needed))
+
+
+context = _make_context('context', 'ghsched_privsep',
+                        capabilities.CAP_DAC_OVERRIDE)
 
 #: Helper that sets scheduling classes of QEMU's threads, which belong to
 #: another user (sched_setscheduler(2)).
-threads = Context(
-    'ghsched_nova',
-    cfg_section='ghsched_threads_privsep',
-    pypath=f'{__name__}.threads',
-    capabilities=[capabilities.CAP_SYS_NICE],
-)
+threads = _make_context('threads', 'ghsched_threads_privsep',
+                        capabilities.CAP_SYS_NICE)
 
 #: Helper that binds and moves the memory of QEMU, which belongs to another
 #: user (move_pages(2), ptrace(2)), and writes ``cpuset.mems`` of its groups.
-memory = Context(
-    'ghsched_nova',
-    cfg_section='ghsched_memory_privsep',
-    pypath=f'{__name__}.memory',
-    capabilities=[capabilities.CAP_DAC_OVERRIDE,
-                  capabilities.CAP_SYS_NICE,
-                  capabilities.CAP_SYS_PTRACE],
-)
+memory = _make_context(
+    'memory', 'ghsched_memory_privsep', capabilities.CAP_DAC_OVERRIDE,
+    capabilities.CAP_SYS_NICE, capabilities.CAP_SYS_PTRACE)
 
 #: Helper that reads the connection tracking table, whose owner is root (mode
 #: 0440 of nf_conntrack_standalone.c). It has no other calls to delay.
-connections = Context(
-    'ghsched_nova',
-    cfg_section='ghsched_connections_privsep',
-    pypath=f'{__name__}.connections',
-    capabilities=[],
-)
+connections = _make_context('connections', 'ghsched_connections_privsep')
 
 #: Helper that counts events of QEMU's threads, which belong to another user
 #: (perf_event_open(2)).
-counters = Context(
-    'ghsched_nova',
-    cfg_section='ghsched_counters_privsep',
-    pypath=f'{__name__}.counters',
-    capabilities=[capabilities.CAP_PERFMON],
-)
+counters = _make_context('counters', 'ghsched_counters_privsep',
+                         capabilities.CAP_PERFMON)
 
 
 def entrypoint(owner: Context, timeout: float

@@ -127,8 +127,8 @@ def compute_effective_limits(
     return EffectiveLimits(
         minimum=min(found.get('minimum', {}).values(), default=None),
         maximum=maximum, rate=rate,
-        hardlimit=_hardlimit(host.dialect,
-                             found.get('hardlimit', {}).values()),
+        hardlimit=_find_hardlimit(host.dialect,
+                                  found.get('hardlimit', {}).values()),
         priority=min(found.get('priority', {}).values(), default=None))
 
 
@@ -182,8 +182,8 @@ def _compute_cap_share(
     return Fraction(host.capacity[node], sum(speeds))
 
 
-def _hardlimit(dialect: dialects.Dialect,
-               values: Collection[int]) -> bool | None:
+def _find_hardlimit(dialect: dialects.Dialect,
+                    values: Collection[int]) -> bool | None:
     return all(values) if values else dialect.hardlimit_fixed
 
 

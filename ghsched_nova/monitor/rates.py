@@ -153,18 +153,18 @@ def compute_bandwidths(before: Mapping[_Key, Reading],
     :param unit: unit of the monitor files: rate or counter.
     """
     if unit == 'rate_mb':
-        return {key: _of_rate(reading) for key, reading in now.items()}
-    return {key: _of_counter(before.get(key), reading)
+        return {key: _convert_rate(reading) for key, reading in now.items()}
+    return {key: _compute_counter_rate(before.get(key), reading)
             for key, reading in now.items()}
 
 
-def _of_rate(reading: Reading) -> Figure:
+def _convert_rate(reading: Reading) -> Figure:
     if reading.state is not RateState.OK:
         return Figure(reading.state, None)
     return Figure(RateState.OK, float(reading.value * MB))
 
 
-def _of_counter(before: Reading | None, now: Reading) -> Figure:
+def _compute_counter_rate(before: Reading | None, now: Reading) -> Figure:
     if now.state is RateState.IDLE:
         return ZERO
     if now.state is not RateState.OK:

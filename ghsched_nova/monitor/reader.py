@@ -128,7 +128,7 @@ class Reader:
         :raises MonitorUnavailable: if the host reports no bandwidth.
         """
         with self._lock:
-            mount = _identity(self._resctrl / 'info')
+            mount = _identify_inode(self._resctrl / 'info')
             now = self._clock()
             if (self._host is not None and mount == self._mount
                     and now - self._looked < FRESH):
@@ -160,7 +160,7 @@ class Reader:
         readings: dict[Key, rates.Reading] = {}
         for group, path in _list_resctrl_groups(str(self._resctrl)):
             found = {(group.path, group.number, place.domain):
-                     _reading(f'{path}/{place.path}', self._clock)
+                     _read_monitor_file(f'{path}/{place.path}', self._clock)
                      for place in files}
             if group.path and found and all(
                     reading.state is rates.RateState.MISSING
@@ -168,9 +168,10 @@ class Reader:
                 continue        # the group was removed
             groups.append(group)
             readings |= found
-            occupancy |= {(group.path, group.number, cache):
-                          _reading(f'{path}/{cache.path}', self._clock)
-                          for cache in caches}
+            occupancy |= {
+                (group.path, group.number, cache):
+                _read_monitor_file(f'{path}/{cache.path}', self._clock)
+                for cache in caches}
         if host.idle_unavailable:
             readings = self._mark_idle_domains(readings)
         return MonitorReadings(host, files, tuple(groups), readings, occupancy,
@@ -209,7 +210,8 @@ class Reader:
         found = {}
         for group in groups:
             for package in packages:
-                joules = _joules(self._resctrl / group.path / package.path)
+                joules = _read_joules(
+                    self._resctrl / group.path / package.path)
                 if joules is not None:
                     found[group.path, group.number, package.domain] = joules
         return found
@@ -290,30 +292,33 @@ def _list_resctrl_groups(resctrl_path: str
     :param resctrl_path: mount point of resctrl.
     :returns: each group with the path of its directory.
     """
-    found = _with_monitors(
-        view.MonitoredGroup(naming.GroupName(), 0, _lines(resctrl_path)),
-        resctrl_path)
-    for name, number in _directories(resctrl_path):
+    found = _list_group_and_monitors('', 0, resctrl_path)
+    for name, number in _list_directories(resctrl_path):
         if name not in naming.NOT_GROUPS:
-            path = f'{resctrl_path}/{name}'
-            found += _with_monitors(
-                view.MonitoredGroup(naming.GroupName(name), number,
-                                    _lines(path)),
-                path)
+            found += _list_group_and_monitors(name, number,
+                                              f'{resctrl_path}/{name}')
     return found
 
 
-def _with_monitors(group: view.MonitoredGroup,
-                   path: str) -> list[tuple[view.MonitoredGroup, str]]:
-    found = [(group, path)]
-    for name, number in _directories(f'{path}/{naming.MONITORS}'):
+def _list_group_and_monitors(
+    control: str, number: int, path: str
+) -> list[tuple[view.MonitoredGroup, str]]:
+    """Return a control group and its monitoring groups, with their paths.
+
+    :param control: name of the control group; empty for the root group.
+    :param number: inode number of the group.
+    :param path: path of its directory.
+    """
+    found = [(view.MonitoredGroup(naming.GroupName(control), number,
+                                  _read_group_schemata(path)), path)]
+    for name, number in _list_directories(f'{path}/{naming.MONITORS}'):
         found.append((view.MonitoredGroup(
-            naming.GroupName(group.path, name), number),
+            naming.GroupName(control, name), number),
             f'{path}/{naming.MONITORS}{name}'))
     return found
 
 
-def _directories(path: str) -> list[tuple[str, int]]:
+def _list_directories(path: str) -> list[tuple[str, int]]:
     try:
         with os.scandir(path) as entries:
             return sorted((entry.name, entry.inode()) for entry in entries
@@ -322,10 +327,10 @@ def _directories(path: str) -> list[tuple[str, int]]:
         return []
 
 
-def _lines(path: str) -> schemata.Schemata | None:
+def _read_group_schemata(path: str) -> schemata.Schemata | None:
     try:
         return _parse_schemata_cached(
-            _content(f'{path}/schemata', _SCHEMATA_LONGEST))
+            _read_content(f'{path}/schemata', _SCHEMATA_LONGEST))
     except (OSError, schemata.SchemataError):
         return None
 
@@ -339,9 +344,9 @@ def _parse_schemata_cached(content: bytes) -> schemata.Schemata:
     return schemata.parse_kernel_schemata(content.decode(errors='replace'))
 
 
-def _reading(path: str, clock: Clock) -> rates.Reading:
+def _read_monitor_file(path: str, clock: Clock) -> rates.Reading:
     try:
-        text = _content(path, _LONGEST)
+        text = _read_content(path, _LONGEST)
     except (FileNotFoundError, NotADirectoryError):
         return rates.Reading(rates.RateState.MISSING, 0, clock())
     except OSError:
@@ -349,14 +354,14 @@ def _reading(path: str, clock: Clock) -> rates.Reading:
     return rates.parse_monitor_file(text, clock())
 
 
-def _joules(path: Path) -> float | None:
+def _read_joules(path: Path) -> float | None:
     try:
-        return rates.parse_core_energy(_content(str(path), _LONGEST))
+        return rates.parse_core_energy(_read_content(str(path), _LONGEST))
     except OSError:
         return None
 
 
-def _content(path: str, longest: int) -> bytes:
+def _read_content(path: str, longest: int) -> bytes:
     # Path.read_bytes() takes several times as long.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -365,7 +370,7 @@ def _content(path: str, longest: int) -> bytes:
         os.close(handle)
 
 
-def _identity(path: Path) -> tuple[int, ...]:
+def _identify_inode(path: Path) -> tuple[int, ...]:
     try:
         found = os.stat(path)
     except OSError:

@@ -119,8 +119,9 @@ def read_monitored_host(
     """
     node_bandwidth = node_bandwidth or {}
     info = _read_info(resctrl_path)
-    dialect = _dialect(resctrl_path, info)
-    monitor = _select_bandwidth_monitor(dialect, info)
+    dialect = _detect_dialect(resctrl_path, info)
+    # Where the dialect is unknown, so is the meaning of MB_MON.
+    monitor = (dialect or dialects.INTEL).find_monitor(info)
     if monitor is None:
         raise MonitorUnavailable(
             'this host reports no memory bandwidth: neither info/L3_MON nor '
@@ -169,24 +170,25 @@ def find_monitor_files(
     :param monitor: kind of measurement; memory bandwidth by default.
     """
     monitor = monitor or host.monitor
-    found = []
+    found: list[MonitorFile] = []
     top = resctrl_path / 'mon_data'
-    for name in _names(top):
+    for name in _list_names(top):
         number = name.removeprefix(monitor.prefix)
         if number == name or not _NUMBER.fullmatch(number):
             continue
-        found += list(_places_of(top, name, int(number), host, monitor))
-    return tuple(sorted(found, key=_sort_key))
+        found += _find_files_of_domain(top, name, int(number), host, monitor)
+    return tuple(sorted(found, key=_make_file_sort_key))
 
 
-def _sort_key(place: MonitorFile) -> tuple[Nodes, list[int]]:
+def _make_file_sort_key(place: MonitorFile) -> tuple[Nodes, list[int]]:
     return place.nodes, [int(part) for part in place.domain.split('/')]
 
 
-def _places_of(top: Path, name: str, domain: int, host: MonitoredHost,
-               monitor: dialects.Monitor) -> Iterator[MonitorFile]:
+def _find_files_of_domain(
+        top: Path, name: str, domain: int, host: MonitoredHost,
+        monitor: dialects.Monitor) -> Iterator[MonitorFile]:
     prefix = 'mon_sub' + monitor.prefix.removeprefix('mon')
-    subs = [sub for sub in (_names(top / name) if monitor.file else [])
+    subs = [sub for sub in (_list_names(top / name) if monitor.file else [])
             if sub.startswith(prefix)
             and _NUMBER.fullmatch(sub.removeprefix(prefix))]
     for sub in subs:
@@ -196,11 +198,11 @@ def _places_of(top: Path, name: str, domain: int, host: MonitoredHost,
     if not subs:
         yield MonitorFile(str(domain),
                           f'mon_data/{name}/{monitor.file}'.rstrip('/'),
-                          _nodes_of(domain, host, monitor))
+                          _find_domain_nodes(domain, host, monitor))
 
 
-def _nodes_of(domain: int, host: MonitoredHost, monitor: dialects.Monitor
-              ) -> Nodes:
+def _find_domain_nodes(domain: int, host: MonitoredHost,
+                       monitor: dialects.Monitor) -> Nodes:
     if monitor.info == 'MB_MON':
         return (domain,)
     return tuple(sorted(node for node, caches in host.l3.items()
@@ -210,28 +212,15 @@ def _nodes_of(domain: int, host: MonitoredHost, monitor: dialects.Monitor
 # -- the dialect --------------------------------------------------------------
 
 
-def _dialect(resctrl: Path,
-             info: Mapping[str, str]) -> dialects.Dialect | None:
+def _detect_dialect(resctrl: Path,
+                    info: Mapping[str, str]) -> dialects.Dialect | None:
     try:
         root = schemata.parse_kernel_schemata(
             sysfs_files.read_text(resctrl / 'schemata') or '')
     except schemata.SchemataError:
         return None
-    return detection.detect_dialect(info, root, frozenset(_names(resctrl)))
-
-
-def _select_bandwidth_monitor(
-    dialect: dialects.Dialect | None, info: Mapping[str, str]
-) -> dialects.Monitor | None:
-    """Return the kind of resctrl file that reports memory bandwidth.
-
-    If the dialect (variant of resctrl) is unknown, only byte counters at the
-    L3 caches are used, because the meaning of ``MB_MON`` depends on the
-    dialect.
-
-    :returns: None if the host reports no bandwidth.
-    """
-    return (dialect or dialects.INTEL).find_monitor(info)
+    return detection.detect_dialect(info, root,
+                                    frozenset(_list_names(resctrl)))
 
 
 def _read_control_domains(
@@ -286,5 +275,5 @@ def _list_l3_cache_ids(sysfs: Path, cpus: frozenset[int]) -> frozenset[int]:
     )
 
 
-def _names(path: Path) -> list[str]:
+def _list_names(path: Path) -> list[str]:
     return [entry.name for entry in sysfs_files.list_directory(path)]

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+import functools
 
 from ghsched_nova.guest.cells import Cell
 from ghsched_nova.guest import metadata
@@ -309,7 +310,7 @@ def make_bandwidth_snapshot(usage: Usage, guests: Sequence[MonitoredGuest]
     return Snapshot(
         usage.host.title,
         usage.host.monitor.unit,
-        _nodes(usage, root, by_guest, others, rows),
+        _make_node_usages(usage, root, by_guest, others, rows),
         rows,
         tuple(others),
         rates.sum_bandwidths(
@@ -330,14 +331,14 @@ def _drop_nested_monitoring_groups(
             if one.group.is_control or one.group.name.control not in names]
 
 
-def _figure(groups: Iterable[GroupUsage],
-            nodes: topology.Nodes) -> rates.Figure:
+def _sum_used_bandwidth(groups: Iterable[GroupUsage],
+                        nodes: topology.Nodes) -> rates.Figure:
     return rates.sum_bandwidths(
         one.used[nodes] for one in groups if nodes in one.used)
 
 
-def _cached(groups: Iterable[GroupUsage],
-            nodes: topology.Nodes) -> int | None:
+def _sum_cached_bytes(groups: Iterable[GroupUsage],
+                      nodes: topology.Nodes) -> int | None:
     known = [one.cached[nodes] for one in groups if nodes in one.cached]
     return sum(known) if known else None
 
@@ -423,8 +424,8 @@ def _make_node_rows(limit_cache: effective_limits.LimitCache,
             limit_cache.find_effective_limits(one.group.lines, nodes, asked)
             for one in held if one.group.lines is not None)
         row = GuestNodeBandwidth(nodes, wanted[0] if wanted else None, limits,
-                                 _figure(measured, nodes),
-                                 _cached(measured, nodes))
+                                 _sum_used_bandwidth(measured, nodes),
+                                 _sum_cached_bytes(measured, nodes))
         if not asked or wanted or row.used.rate:
             rows.append(row)
     return tuple(rows)
@@ -460,10 +461,18 @@ def _get_policies_by_node(guest: MonitoredGuest
                     strict=False))
 
 
-def _nodes(usage: Usage, root: Sequence[GroupUsage],
-           by_guest: Mapping[MonitoredGuest, Sequence[GroupUsage]],
-           others: Sequence[GroupUsage],
-           rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
+def _make_node_usages(
+        usage: Usage, root: Sequence[GroupUsage],
+        by_guest: Mapping[MonitoredGuest, Sequence[GroupUsage]],
+        others: Sequence[GroupUsage],
+        rows: Sequence[GuestUsage]) -> tuple[NodeUsage, ...]:
+    """Return the bandwidth of each host NUMA node.
+
+    :param root: the root group.
+    :param by_guest: resctrl groups by guest.
+    :param others: groups that belong to no guest, without the root group.
+    :param rows: bandwidth of each guest.
+    """
     measured = [one for groups in by_guest.values()
                 for one in _drop_nested_monitoring_groups(groups)]
     inside = [one for one in measured if not one.group.is_control]
@@ -471,26 +480,25 @@ def _nodes(usage: Usage, root: Sequence[GroupUsage],
     in_others = [one for one in inside if one.group.name.control]
     foreign = [one for one in others if one.group.is_control]
     control = [one for one in usage.groups if one.group.is_control]
-    promised = _promised(rows)
-    return tuple(
-        NodeUsage(
-            nodes,
-            _figure(control, nodes),
-            rates.subtract_bandwidths(
-                _figure(root, nodes), [_figure(in_root, nodes)]),
-            _figure(measured, nodes) if measured else rates.ZERO,
-            rates.subtract_bandwidths(
-                _figure(foreign, nodes) if foreign else rates.ZERO,
-                [_figure(in_others, nodes)],
-            ),
-            _capacity(usage.host, nodes),
-            max((promised.get(node, 0) for node in nodes), default=0),
-        )
-        for nodes in sorted({nodes for one in root for nodes in one.used})
-    )
+    promised = _sum_guarantees(rows)
+    found = []
+    for nodes in sorted({nodes for one in root for nodes in one.used}):
+        sum_used = functools.partial(_sum_used_bandwidth, nodes=nodes)
+        found.append(NodeUsage(
+            nodes, used=sum_used(control),
+            default=rates.subtract_bandwidths(sum_used(root),
+                                              [sum_used(in_root)]),
+            guests=sum_used(measured) if measured else rates.ZERO,
+            others=rates.subtract_bandwidths(
+                sum_used(foreign) if foreign else rates.ZERO,
+                [sum_used(in_others)]),
+            capacity=_sum_capacity(usage.host, nodes),
+            guaranteed=max((promised.get(node, 0) for node in nodes),
+                           default=0)))
+    return tuple(found)
 
 
-def _promised(rows: Iterable[GuestUsage]) -> dict[int, int]:
+def _sum_guarantees(rows: Iterable[GuestUsage]) -> dict[int, int]:
     promised: dict[int, int] = {}
     for row in rows:
         for node, asked in _get_policies_by_node(row.guest).items():
@@ -498,8 +506,8 @@ def _promised(rows: Iterable[GuestUsage]) -> dict[int, int]:
     return promised
 
 
-def _capacity(host: topology.MonitoredHost, nodes: topology.Nodes
-              ) -> int | None:
+def _sum_capacity(host: topology.MonitoredHost,
+                  nodes: topology.Nodes) -> int | None:
     if not nodes or any(node not in host.capacity for node in nodes):
         return None
     return sum(host.capacity[node] for node in nodes)

@@ -14,6 +14,7 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 from typing import TypeVar
 
@@ -220,3 +221,30 @@ def list_node_capacities(virtapi: Any,
     text = node and node.numa_topology
     topology: Any = text and objects.NUMATopology.obj_from_db_obj(text)
     return numa.list_node_capacities(topology, node) if topology else []
+
+
+@seam('nova.compute.utils.update_pci_request_with_placement_allocations',
+      ('context', 'report_client', 'pci_requests', 'provider_mapping'))
+def call_before_claims(
+        function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
+    """Make Nova call a function before it claims resources for a guest.
+
+    ``nova.compute.manager.ComputeManager`` and ``nova.conductor`` look
+    ``nova.compute.utils.update_pci_request_with_placement_allocations`` up in
+    its module right before each such claim.
+
+    :param function: called after Nova's function; takes the PCI requests of
+        the instance, and the resource providers by suffix of the request
+        group.
+    """
+    def watched(original: Callable[..., Any], context: Any,
+                report_client: Any, pci_requests: Any,
+                provider_mapping: Any) -> Any:
+        result = original(context, report_client, pci_requests,
+                          provider_mapping)
+        function(pci_requests, provider_mapping)
+        return result
+
+    registry.replace_function(
+        'nova.compute.utils.'
+        'update_pci_request_with_placement_allocations', watched)

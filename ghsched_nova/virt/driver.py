@@ -43,7 +43,6 @@ from ghsched_nova.nova_fixes import failed_resize_flavor
 from ghsched_nova.nova_fixes import libvirtd_restart_deadlock
 from ghsched_nova.nova_fixes import table as fixes
 from ghsched_nova.nova_seams import compute
-from ghsched_nova.nova_seams import compute_claims
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
@@ -75,7 +74,7 @@ def prepare_nova() -> None:
     fixes.require_known_fixes()
     signatures.require_seams(registry.COMPUTE, fixes.list_fix_only_functions())
     pci_requests.patch_nova_pci_requests()
-    compute_claims.call_before_claims(pci_requests.store_allocated_pfs)
+    compute.call_before_claims(pci_requests.store_allocated_pfs)
     numa.patch_numa_fit()
     fixes.apply_fixes(registry.COMPUTE)
 

@@ -142,7 +142,7 @@ class DeclaredTest(base.TestCase):
 
     def test_part_is_a_function_of_its_feature(self):
         for one in declared_compute.FEATURES:
-            self.assertTrue(one.part.__module__.startswith(
+            self.assertTrue(one.hooks.__module__.startswith(
                 f'ghsched_nova.features.{one.name}.'), one)
 
     def test_feature_needs_results_of_earlier_ones_only(self):
@@ -177,7 +177,7 @@ class DeclaredTest(base.TestCase):
                   for name, hook in vars(compute_hooks.ComputeHooks).items()
                   if inspect.isfunction(hook)}
         for one in declared_compute.FEATURES:
-            for kind in vars(sys.modules[one.part.__module__]).values():
+            for kind in vars(sys.modules[one.hooks.__module__]).values():
                 if inspect.isclass(kind) and issubclass(
                         kind, compute_hooks.ComputeHooks):
                     for name, expected in wanted.items():

@@ -333,12 +333,12 @@ class WriterTest(ReaderTestCase):
             fs.wait_for_writer, patience=base.GIVE_UP_S))
         host.reader.get_monitored_host()
         opened = []
-        content = reader._content
+        content = reader._read_content
         writing = os.open(root, os.O_RDONLY)
         self.addCleanup(os.close, writing)
         fcntl.flock(writing, fcntl.LOCK_EX)
         self.enterContext(mock.patch.object(
-            reader, '_content',
+            reader, '_read_content',
             lambda path, longest: opened.append(path)
             or content(path, longest)))
         thread = threading.Thread(target=host.reader.read_monitor_files)
