@@ -228,12 +228,32 @@ def explain_mismatch(dialect: Dialect, info: Info, root: schemata.Schemata,
 
     :returns: None if the dialect matches.
     """
-    return (_explain_wrong_files(dialect.evidence, info)
-            or _explain_missing_throttle(dialect.evidence, info)
-            or _explain_missing_evidence(dialect.evidence, info, root)
-            or _explain_wrong_group_files(dialect.evidence, root, group_files)
-            or _explain_padding(dialect.evidence, root)
-            or _explain_wrong_value(dialect, info, root))
+    return next(_find_mismatches(dialect, info, root, group_files), None)
+
+
+def _find_mismatches(
+        dialect: Dialect, info: Info, root: schemata.Schemata,
+        group_files: Set[str]) -> Iterator[str]:
+    evidence = dialect.evidence
+    yield from _find_wrong_info_files(evidence, info)
+    if evidence.throttled and 'MB/thread_throttle_mode' not in info and (
+            not _has_steps_of_intel(info)):
+        yield ('there is no info/MB/thread_throttle_mode, and '
+               'info/MB/bandwidth_gran and min_bandwidth are not those of '
+               'Intel alone')
+    yield from _find_missing_evidence(evidence, info, root)
+    if evidence.no_group_file and evidence.no_group_file in group_files:
+        yield f'the root group has a file {evidence.no_group_file}'
+    line = root.line('MB')
+    if evidence.group_file and evidence.group_file not in group_files and (
+            max(_get_values(root, 'MB').values(), default=0) <= 100):
+        yield (f'the root group has no file {evidence.group_file}, and no MB '
+               'above 100')
+    if evidence.unpadded and line is not None and any(
+            len(value) > 1 and value.startswith('0')
+            for _domain, value in line.values):
+        yield 'the values of the MB line are padded with zeros'
+    yield from _find_wrong_values(dialect, info, root)
 
 
 def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
@@ -254,69 +274,40 @@ def _apply_kernel_maximums(dialect: Dialect, info: Info) -> Dialect:
     return replace(dialect, knobs=tuple(map(measured, dialect.knobs)))
 
 
-def _explain_wrong_files(evidence: DialectEvidence, info: Info) -> str | None:
+def _find_wrong_info_files(evidence: DialectEvidence,
+                           info: Info) -> Iterator[str]:
     for file in evidence.files:
         if file not in info:
-            return f'there is no info/{file}'
+            yield f'there is no info/{file}'
     for file in evidence.no_files:
         if file in info:
-            return f'there is an info/{file}'
+            yield f'there is an info/{file}'
     for file, text in evidence.content:
         if info.get(file, text).strip() != text:
-            return f'info/{file} is not {text}'
-    return None
+            yield f'info/{file} is not {text}'
 
 
-def _explain_missing_throttle(evidence: DialectEvidence, info: Info
-                              ) -> str | None:
-    if not evidence.throttled or 'MB/thread_throttle_mode' in info:
-        return None
+def _has_steps_of_intel(info: Info) -> bool:
+    """Whether the steps of caps are those that only Intel's processors have.
+
+    In __get_mem_config_intel() both are 100 less the highest delay. The files
+    of sparse masks came with Linux 6.7.
+    """
     step = _read_granularity(info)
-    # __get_mem_config_intel(): both are 100 less the highest delay. The files
-    # of sparse masks came with Linux 6.7.
-    if (step is None or step[0] != step[1] or step in rounding.FRACTIONS
-            or {'L3/sparse_masks', 'L2/sparse_masks'} & info.keys()):
-        return ('there is no info/MB/thread_throttle_mode, and '
-                'info/MB/bandwidth_gran and min_bandwidth are not those of '
-                'Intel alone')
-    return None
+    return (step is not None and step[0] == step[1]
+            and step not in rounding.FRACTIONS
+            and {'L3/sparse_masks', 'L2/sparse_masks'}.isdisjoint(info))
 
 
-def _explain_missing_evidence(
-    evidence: DialectEvidence, info: Info, root: schemata.Schemata
-) -> str | None:
+def _find_missing_evidence(
+        evidence: DialectEvidence, info: Info,
+        root: schemata.Schemata) -> Iterator[str]:
     lines, files = evidence.any_line, evidence.any_file
-    if not lines and not files:
-        return None
     names = frozenset(line.name for line in root.lines)
-    if not names.isdisjoint(lines) or not info.keys().isdisjoint(files):
-        return None
-    reason = 'the root group has none of the lines ' + ', '.join(lines)
-    return reason + ''.join(f', and there is no info/{file}'
-                            for file in files)
-
-
-def _explain_wrong_group_files(
-    evidence: DialectEvidence, root: schemata.Schemata, files: Set[str]
-) -> str | None:
-    if evidence.no_group_file and evidence.no_group_file in files:
-        return f'the root group has a file {evidence.no_group_file}'
-    if not evidence.group_file or evidence.group_file in files:
-        return None
-    if any(value > 100 for value in _get_values(root, 'MB').values()):
-        return None
-    return (f'the root group has no file {evidence.group_file}, and no MB '
-            'above 100')
-
-
-def _explain_padding(evidence: DialectEvidence, root: schemata.Schemata
-                     ) -> str | None:
-    line = root.line('MB') if evidence.unpadded else None
-    if line is not None and any(
-            len(value) > 1 and value.startswith('0')
-            for _domain, value in line.values):
-        return 'the values of the MB line are padded with zeros'
-    return None
+    if (lines or files) and names.isdisjoint(lines) and (
+            info.keys().isdisjoint(files)):
+        yield ('the root group has none of the lines ' + ', '.join(lines)
+               + ''.join(f', and there is no info/{file}' for file in files))
 
 
 def _get_values(root: schemata.Schemata, line: str) -> dict[int, int]:
@@ -326,35 +317,30 @@ def _get_values(root: schemata.Schemata, line: str) -> dict[int, int]:
         return {}
 
 
-def _explain_wrong_value(
-    dialect: Dialect, info: Info, root: schemata.Schemata
-) -> str | None:
+def _find_wrong_values(dialect: Dialect, info: Info,
+                       root: schemata.Schemata) -> Iterator[str]:
     caps = []
     for knob in dialect.knobs:
         try:
             values = root.values(knob.line)
         except schemata.SchemataError as exc:
-            return str(exc)
+            yield str(exc)
+            continue
         if knob.role == 'maximum':
             caps.append(values is not None)
         for domain, value in (values or {}).items():
             if not knob.can_show(value):
                 lowest = knob.minimum if knob.lowest is None else knob.lowest
-                return (f'{knob.line} of domain {domain} is {value}, outside '
-                        f'{lowest}..{knob.maximum}')
+                yield (f'{knob.line} of domain {domain} is {value}, outside '
+                       f'{lowest}..{knob.maximum}')
         if knob.fraction and _read_granularity(info) not in rounding.FRACTIONS:
-            return ('info/MB/bandwidth_gran and min_bandwidth are those of '
-                    'no MPAM control')
-    return _explain_wrong_caps(dialect, caps)
-
-
-def _explain_wrong_caps(dialect: Dialect, caps: list[bool]) -> str | None:
+            yield ('info/MB/bandwidth_gran and min_bandwidth are those of no '
+                   'MPAM control')
     lines = [knob.line for knob in dialect.knobs if knob.role == 'maximum']
     if not any(caps):
-        return 'the root group has no line ' + ' or '.join(lines)
+        yield 'the root group has no line ' + ' or '.join(lines)
     if caps.count(True) > 1:
-        return 'the root group has the lines ' + ' and '.join(lines)
-    return None
+        yield 'the root group has the lines ' + ' and '.join(lines)
 
 
 def _read_granularity(info: Info) -> tuple[int, int] | None:

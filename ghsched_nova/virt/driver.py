@@ -241,7 +241,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
     def _get_guest_xml(self, context: Any, instance: Any, *args: Any,
                        **kwargs: Any) -> str:
         xml = str(super()._get_guest_xml(context, instance, *args, **kwargs))
-        with refusal.refusing_guest(instance, *refusal.NOT_HELD):
+        with refusal.refusing_guest(instance, *refusal.CANNOT_ENFORCE):
             policy = instance_claims.parse_policy(instance)
             if policy is None:
                 return xml

@@ -48,10 +48,10 @@ from ghsched_placement.flavor import policy as policies
 
 LOG = logging.getLogger(__name__)
 
-START = 'start'
-
-CAUSES = (resctrl_host.ResctrlUnavailable, resolve.PolicyRefused,
-          fs.GroupError, desired.DomainError, memorytune.MemoryTuneError)
+#: Errors of a host that cannot enforce a policy that it enforced before.
+UNPROTECTED_CAUSES = (
+    resctrl_host.ResctrlUnavailable, resolve.PolicyRefused, fs.GroupError,
+    desired.DomainError, memorytune.MemoryTuneError)
 
 _arrives = contextvars.ContextVar('ghsched_guest_arrives', default=False)
 
@@ -78,8 +78,8 @@ def may_start_unprotected(error: Exception, instance: Any) -> bool:
 
     :param error: reason why the guest's policy cannot be enforced.
     """
-    if (_arrives.get() or not isinstance(error, CAUSES)
-            or shared.config().ghsched.unprotected_guests != START):
+    if (_arrives.get() or not isinstance(error, UNPROTECTED_CAUSES)
+            or shared.config().ghsched.unprotected_guests != 'start'):
         return False
     LOG.error('ghsched: cannot enforce the bandwidth policy of a guest; '
               'starting it unprotected because of '
@@ -159,7 +159,7 @@ class PolicyEnforcer:
         """
         try:
             return self._host.domain_xml.render_policy(xml, policy, nodes)
-        except CAUSES as error:
+        except UNPROTECTED_CAUSES as error:
             if not may_start_unprotected(error, instance):
                 raise
             return self._host.domain_xml.render_policy_without_limits(
@@ -213,7 +213,7 @@ class PolicyEnforcer:
                       error, instance=instance)
             _stop_guest(guest, instance)
             self._host.release_group(instance.uuid)
-            if not isinstance(error, refusal.NOT_HELD):
+            if not isinstance(error, refusal.CANNOT_ENFORCE):
                 raise
             raise refusal.log_refusal(error, instance) from error
 
@@ -228,7 +228,7 @@ class PolicyEnforcer:
         running = _parse_guest(guest)
         try:
             self._host.reconcile_guest(running)
-        except CAUSES as error:
+        except UNPROTECTED_CAUSES as error:
             if not (self._host.needs_group(running)
                     and may_start_unprotected(error, instance)):
                 raise

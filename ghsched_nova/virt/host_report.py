@@ -244,4 +244,5 @@ class HostReport:
 
 
 def get_placement() -> PlacementClient:
+    """Return a client of Placement that uses Nova's session."""
     return PlacementClient(shared.get_placement_client())

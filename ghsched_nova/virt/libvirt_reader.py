@@ -133,7 +133,7 @@ def is_running(guest: Any) -> bool:
 
 
 def get_libvirt_version(host: Any) -> tuple[int, ...]:
-    """Return the version of the host's libvirt.
+    """Return the version of the host's libvirt, such as ``(11, 3, 0)``.
 
     :param host: nova.virt.libvirt.host.Host of the driver.
     """

@@ -87,7 +87,7 @@ def check_arriving_guest(host: engine.HostEngine,
                 policy, topology.emulator_threads_policy
                 if 'emulator_threads_policy' in topology else None,
                 bool(shared.config().compute.cpu_shared_set))
-    except refusal.NOT_HELD as error:
+    except refusal.CANNOT_ENFORCE as error:
         LOG.warning('ghsched: refusing a live migration because this host '
                     'cannot enforce the bandwidth policy of the guest: '
                     '%s',
@@ -112,7 +112,7 @@ def check_domain_numbers(host: engine.HostEngine, instance: Any) -> None:
                 node.requests_bandwidth for node in policy.nodes):
             migration_xml.check_domain_numbering(
                 host.read_resctrl_host())
-    except refusal.NOT_HELD as error:
+    except refusal.CANNOT_ENFORCE as error:
         raise exception.MigrationPreCheckError(
             reason=f'ghsched: {error}') from error
 
@@ -134,7 +134,7 @@ def renumber_guest(host: engine.HostEngine, instance: Any, guest: Any,
             guest, host.domain_xml,
             migration_xml.list_destination_nodes(migrate_data))
         renumbered.render(xml)
-    except (*refusal.NOT_HELD, migration_xml.NotRenumbered) as error:
+    except (*refusal.CANNOT_ENFORCE, migration_xml.NotRenumbered) as error:
         LOG.error('ghsched: refusing a live migration because the '
                   'bandwidth policy of the guest cannot be written for '
                   'the NUMA nodes of the destination: %s', error,
@@ -202,7 +202,10 @@ def list_moving_ports(migrate_data: Any) -> list[MovingPort]:
 def read_device_nodes(context: Any, host: str) -> dict[str, int | None]:
     """Return the NUMA node of each device of a host by PCI address.
 
-    The devices are read from Nova's database.
+    The devices are read from Nova's database. None is a device whose node the
+    host does not know.
+
+    :param host: name of the compute host.
     """
     return {device.address: device.numa_node
             for node in objects.ComputeNodeList.get_all_by_host(context, host)

@@ -78,6 +78,7 @@ def update_inventories(provider_tree: Any, nodename: str,
     :param groups_before: number of control groups in the last report, which
         the libvirt driver has just removed from the tree.
     :param usages: function that returns the used amounts of a provider.
+    :param holders: function that returns the allocated amounts by consumer.
     :returns: the written providers, the compute node first.
     """
     root_uuid = provider_tree.data(nodename).uuid

@@ -39,10 +39,10 @@ from ghsched_placement.flavor import policy as policies
 LOG = logging.getLogger(__name__)
 
 #: Exceptions that mean that this host cannot enforce a policy.
-NOT_HELD = (resctrl_host.ResctrlUnavailable, resolve.PolicyRefused,
-            fs.GroupError, metadata.MetadataError,
-            memorytune.MemoryTuneError, pci_topology.DeviceNumaError,
-            desired.DomainError, policies.PolicyError)
+CANNOT_ENFORCE = (
+    resctrl_host.ResctrlUnavailable, resolve.PolicyRefused, fs.GroupError,
+    metadata.MetadataError, memorytune.MemoryTuneError,
+    pci_topology.DeviceNumaError, desired.DomainError, policies.PolicyError)
 
 #: Part of libvirt's error when it may not raise the limit of locked memory.
 _LOCKED_MEMORY = 'locked memory'

@@ -27,7 +27,7 @@ class RefusalTest(base.TestCase):
     HOST = '/sys/fs/resctrl/qemu-1 of host NUMA node 3, 0000:81:00.1'
 
     def test_no_error_of_ours_shows_a_tenant_the_host(self):
-        for kind in (*refusal.NOT_HELD, allocation_check.ClaimMismatch):
+        for kind in (*refusal.CANNOT_ENFORCE, allocation_check.ClaimMismatch):
             if kind is policy.PolicyError:
                 continue
             text = refusal.describe_error_for_tenant(kind(self.HOST))
