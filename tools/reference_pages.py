@@ -36,8 +36,8 @@ sys.path[:0] = [str(TOP), str(TOP / 'tools')]
 import command_pages  # noqa: E402
 from ghsched_nova import conf  # noqa: E402
 from ghsched_nova.nova_fixes import rows  # noqa: E402
+from ghsched_nova.nova_seams import registry  # noqa: E402
 from ghsched_placement.flavor import keys  # noqa: E402
-import nova_replaced  # noqa: E402
 
 PAGES = tuple(
     page for page in sorted((TOP / 'doc/source/reference').rglob('*.rst'))
@@ -175,21 +175,28 @@ def describe_fixes() -> Iterator[str]:
              _SERVERS[fix.servers]) for fix in rows.FIXES))
 
 
+def list_uses() -> list[tuple[str, registry.Use]]:
+    """Return the uses of names of Nova that are replaced or private."""
+    registry.load_all_seams()
+    return sorted((name, use) for name, seam in registry.SEAMS.items()
+                  for use in seam.uses)
+
+
 def describe_replacements() -> Iterator[str]:
     """Yield the lines of the table of what features replace in Nova."""
     return _render_table(
         ('Name in Nova', 'Services', 'What for, and why this way'),
-        '45 15 40', ((f'``{one.name}``', ', '.join(one.processes), one.reason)
-                     for one in nova_replaced.REPLACED))
+        '45 15 40', (
+            (f'``{name}``', ', '.join(use.processes), use.reason)
+            for name, use in list_uses() if use.kind == 'replaced'))
 
 
 def describe_private_names() -> Iterator[str]:
     """Yield the lines of the table of private names of Nova relied on."""
     return _render_table(
         ('Private name in Nova', 'Used how', 'Why'), '45 15 40', (
-            (f'``{one.name}``',
-             'overridden' if one.is_overridden else 'called', one.reason)
-            for one in nova_replaced.PRIVATE))
+            (f'``{name}``', use.kind, use.reason)
+            for name, use in list_uses() if '._' in name))
 
 
 PARTS: dict[str, Callable[..., Iterable[str]]] = {

@@ -38,7 +38,9 @@ actions_seam = registry.make_seam_decorator(registry.API,
 @flavor_seam('nova.objects.flavor.Flavor.get_by_flavor_id',
              ('context', 'flavor_id', 'read_deleted'))
 @flavor_seam('nova.objects.flavor.Flavor.save_extra_specs',
-             ('self', 'to_add', 'to_delete'))
+             ('self', 'to_add', 'to_delete'),
+             replaced='The extra specs of a flavor are checked together; '
+                      'validators get one key at a time.')
 def add_flavor_check(
         check: Callable[[Mapping[str, str], Collection[str], int, int], None]
 ) -> None:
@@ -69,9 +71,12 @@ def add_flavor_check(
 
 @limits_seam('nova.limit.placement._get_deltas',
              ('request_spec', 'count'),
-             otherwise='nova.limit.placement._get_deltas_by_flavor')
+             otherwise='nova.limit.placement._get_deltas_by_flavor',
+             replaced='Limits of a project count bandwidth (Nova 34); Nova '
+                      'has no hook for the usage of a request.')
 @limits_seam('nova.limit.placement._get_deltas_by_flavor',
-             ('flavor', 'is_bfv', 'count'), may_be_missing=True)
+             ('flavor', 'is_bfv', 'count'), may_be_missing=True,
+             replaced='The same in Nova 31 to 33.')
 def extend_usage_deltas(
         function: Callable[..., dict[str, int]]) -> None:
     """Make Nova count further resources against a project's unified limits.

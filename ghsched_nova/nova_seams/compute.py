@@ -61,8 +61,11 @@ def call_in_native_thread(function: Callable[[], _Result]) -> _Result:
     return result
 
 
-@seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'))
-@seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'))
+@seam('nova.virt.libvirt.host.Host.get_guest', ('self', 'instance'),
+      replaced='Gives such objects (of the one host object of the driver).')
+@seam('nova.virt.libvirt.guest.Guest.launch', ('self', 'pause'),
+      replaced='A soft reboot starts a guest once its policy holds (of one '
+               'object); Nova starts it inside a wait.')
 def wrap_launch_of_existing_domains(host: Any,
                                     function: Callable[..., Any]) -> None:
     """Wrap each start of an existing libvirt domain by a function.
@@ -127,7 +130,8 @@ def take_tree_allocations(
     return _TREE_ALLOCATIONS.pop(nodename, None)
 
 
-@seam('nova.compute.manager.ComputeVirtAPI._compute')
+@seam('nova.compute.manager.ComputeVirtAPI._compute',
+      called='The only way from the driver to its manager.')
 @seam('nova.compute.resource_tracker.ResourceTracker.update_usage',
       ('self', 'context', 'instance', 'nodename'))
 def report_host_resources(virtapi: Any, context: Any, instance: Any) -> None:

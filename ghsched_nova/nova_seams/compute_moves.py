@@ -38,7 +38,9 @@ _MOVING: dict[tuple[str, str], Any] = {}
 
 
 @seam('nova.compute.resource_tracker.ResourceTracker._update_usage',
-      ('self', 'usage', 'nodename', 'sign'))
+      ('self', 'usage', 'nodename', 'sign'),
+      called='Counts a moving guest on its new nodes, under the lock of the '
+             'resource tracker.')
 def count_moving_guests_on_new_nodes(tracker: Any, nodename: str) -> None:
     """Count guests that move between host NUMA nodes on their new nodes, too.
 

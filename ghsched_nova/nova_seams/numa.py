@@ -118,7 +118,10 @@ def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:
 
 @seam('nova.virt.hardware.numa_fit_instance_to_host',
       ('host_topology', 'instance_topology', 'provider_mapping', 'limits',
-       'pci_requests', 'pci_stats'))
+       'pci_requests', 'pci_stats'),
+      replaced='Guest nodes are fitted on host nodes in the order that was '
+               'chosen, and on CPUs of few L3 caches; limits of Nova name '
+               'neither.')
 def patch_numa_fit() -> None:
     """Patch Nova's NUMA fit to use the host NUMA nodes that ghsched chose.
 

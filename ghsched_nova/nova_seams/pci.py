@@ -22,7 +22,9 @@ seam = registry.make_seam_decorator(*registry.PROCESSES, part=registry.VFS)
 
 
 @seam('nova.pci.request.get_pci_requests_from_flavor',
-      ('flavor', 'affinity_policy'))
+      ('flavor', 'affinity_policy'),
+      replaced='``ghsched:vfs`` becomes PCI requests; Nova makes them of its '
+               'own key alone.')
 def wrap_pci_requests(function: Callable[..., Any]) -> None:
     """Wrap Nova's function that makes PCI requests from a flavor.
 

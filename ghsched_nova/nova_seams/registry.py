@@ -28,6 +28,7 @@ import inspect
 import pkgutil
 import threading
 from typing import Any
+from typing import NamedTuple
 from typing import TypeVar
 
 API = 'nova-api'
@@ -81,6 +82,24 @@ class Mismatch:
         return f'{self.name}: expected ({", ".join(self.expected)}), {found}'
 
 
+#: Kinds of uses: a function that is replaced, or a list or table that is
+#: extended, and a private name.
+USES = ('replaced', 'overridden', 'called')
+
+
+class Use(NamedTuple):
+    """Use of a name of Nova that a reader of Nova does not expect.
+
+    :param kind: one of USES.
+    :param processes: services in which ghsched uses the name so.
+    :param reason: reason why no public name of Nova does instead.
+    """
+
+    kind: str
+    processes: tuple[str, ...]
+    reason: str
+
+
 @dataclass(frozen=True)
 class Seam:
     """Function or attribute of Nova that ghsched relies on.
@@ -100,6 +119,7 @@ class Seam:
     :param processes: services in which ghsched uses it.
     :param users: modules of ghsched that use it.
     :param parts: services with the parts of ghsched that use it there.
+    :param uses: uses of a name that is replaced or private.
     """
 
     name: str
@@ -110,6 +130,7 @@ class Seam:
     processes: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
     parts: frozenset[tuple[str, str]] = frozenset()
+    uses: frozenset[Use] = frozenset()
 
     def accepts(self, found: tuple[str, ...]) -> bool:
         """Return whether a function of Nova has the parameters declared here.
@@ -145,16 +166,21 @@ def make_seam_decorator(
     :param processes: services of Nova in which ghsched uses the functions.
     :param part: part of ghsched that is switched off if a seam does not match;
         empty if all of ghsched is switched off in these services.
+    :returns: takes the name and the parameters, further fields of Seam, and
+        the reason of a use by its kind, such as ``replaced='...'``.
     """
     def seam(name: str, parameters: Sequence[str] | None = None,
              **more: Any) -> Callable[[_Used], _Used]:
+        uses = frozenset(Use(kind, processes, more.pop(kind))
+                         for kind in USES if kind in more)
+
         def declared(user: _Used) -> _Used:
             _add_seam(Seam(
                 name, None if parameters is None else tuple(parameters),
                 processes=frozenset(processes),
                 users=frozenset((user.__module__, )),
                 parts=frozenset((process, part) for process in processes),
-                **more))
+                uses=uses, **more))
             return user
         return declared
     return seam
@@ -169,11 +195,12 @@ def _add_seam(seam: Seam) -> None:
     """
     known = SEAMS.get(seam.name, seam)
     if seam != replace(known, processes=seam.processes, users=seam.users,
-                       parts=seam.parts):
+                       parts=seam.parts, uses=seam.uses):
         raise ValueError(f'{seam.name} is declared twice: {known} and {seam}')
     SEAMS[seam.name] = replace(
         seam, processes=known.processes | seam.processes,
-        users=known.users | seam.users, parts=known.parts | seam.parts)
+        users=known.users | seam.users, parts=known.parts | seam.parts,
+        uses=known.uses | seam.uses)
 
 
 def load_all_seams() -> None:

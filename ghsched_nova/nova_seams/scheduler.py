@@ -44,8 +44,13 @@ from ghsched_placement.providers import names
 
 seam = registry.make_seam_decorator(registry.SCHEDULER)
 
+_POOLS = ('Lists the pools of devices that a claim chooses from; Nova has '
+          'public functions only for whether a request fits.')
 
-@seam('nova.scheduler.request_filter.ALL_REQUEST_FILTERS')
+
+@seam('nova.scheduler.request_filter.ALL_REQUEST_FILTERS',
+      replaced='The request filter (the list gets one function); Nova has no '
+               'option for request filters.')
 @seam('nova.scheduler.request_filter.process_reqspec',
       ('ctxt', 'request_spec'))
 def add_request_filter(
@@ -128,7 +133,9 @@ def copy_with_request_group_providers(
 @seam('nova.filters.BaseFilter.filter_all',
       ('self', 'filter_obj_list', 'spec_obj'))
 @seam('nova.scheduler.manager.SchedulerManager._get_all_host_states',
-      ('self', 'context', 'spec_obj', 'provider_summaries'))
+      ('self', 'context', 'spec_obj', 'provider_summaries'),
+      overridden='Keeps the providers of Placement\'s answer, which Nova '
+                 'passes to no filter.')
 @seam('nova.scheduler.client.report.SchedulerReportClient.'
       'get_allocation_candidates', ('self', 'context', 'resources'))
 def make_counting_filters(
@@ -397,14 +404,14 @@ def copy_requests_for_claim(requests: Sequence[Any],
 
 
 @seam('nova.pci.stats.PciDeviceStats._filter_pools_for_spec',
-      ('self', 'pools', 'request'))
+      ('self', 'pools', 'request'), called=_POOLS)
 @seam('nova.pci.stats.PciDeviceStats._filter_pools_for_unrequested_pfs',
-      ('self', 'pools', 'request'))
+      ('self', 'pools', 'request'), called=_POOLS)
 @seam('nova.pci.stats.PciDeviceStats._get_rp_uuids_for_request',
-      ('self', 'provider_mapping', 'request'))
+      ('self', 'provider_mapping', 'request'), called=_POOLS)
 @seam('nova.pci.stats.PciDeviceStats.'
       '_filter_pools_based_on_placement_allocation',
-      ('self', 'pools', 'request', 'rp_uuids'))
+      ('self', 'pools', 'request', 'rp_uuids'), called=_POOLS)
 def list_matching_pools(host_state: Any,
                         request: Any,
                         mappings: Any = None) -> list[Any]:

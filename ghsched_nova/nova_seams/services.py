@@ -30,7 +30,10 @@ seam = registry.make_seam_decorator(registry.SCHEDULER, registry.COMPUTE)
 _compute_seam = registry.make_seam_decorator(registry.COMPUTE)
 
 
-@seam('nova.service.SERVICE_MANAGERS')
+@seam('nova.service.SERVICE_MANAGERS',
+      replaced='The managers of ``ghsched-nova-scheduler`` and '
+               '``ghsched-nova-compute`` (one entry of the table each); Nova '
+               'has no option for its managers.')
 @seam('nova.service.Service.create',
       ('host', 'binary', 'topic', 'manager', 'report_interval',
        'periodic_enable', 'periodic_fuzzy_delay', 'periodic_interval_max',
@@ -54,7 +57,10 @@ def replace_manager_class(binary: str, path: str) -> None:
 
 @_compute_seam('nova.config.parse_args',
                ('argv', 'default_config_files', 'configure_db', 'init_rpc',
-                'prog'), optional=frozenset({'prog'}))
+                'prog'), optional=frozenset({'prog'}),
+               replaced='``ghsched-nova-compute`` refuses another driver '
+                        'before it waits for nova-conductor; Nova has no hook '
+                        'there.')
 def call_when_configured(function: Callable[[Any], None]) -> None:
     """Make nova-compute call a function once it has read its configuration.
 
@@ -71,6 +77,10 @@ def call_when_configured(function: Callable[[Any], None]) -> None:
     registry.replace_function('nova.config.parse_args', parse_args)
 
 
+@_compute_seam('nova.virt',
+               replaced='The driver (the package gets the module '
+                        '``nova.virt.ghsched``); Nova looks for drivers in no '
+                        'other package.')
 @_compute_seam('nova.virt.driver.load_compute_driver',
                ('virtapi', 'compute_driver'))
 def register_driver_class(path: str) -> None:
@@ -94,4 +104,4 @@ def register_driver_class(path: str) -> None:
     module = types.ModuleType('nova.virt.ghsched')
     module.__dict__['__getattr__'] = get_class
     sys.modules[module.__name__] = module
-    registry.record_addition('nova.virt.ghsched', path)
+    registry.record_addition('nova.virt', path)

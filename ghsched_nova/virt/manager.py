@@ -52,7 +52,8 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
 
     @seam(f'{_TRACKER}._move_claim',
           ('self', 'context', 'instance', 'new_flavor', 'nodename',
-           'migration', 'allocations', 'move_type', 'image_meta', 'limits'))
+           'migration', 'allocations', 'move_type', 'image_meta', 'limits'),
+          overridden='All moves claim by it, and it makes PCI requests again.')
     def _move_claim(self, context: Any, instance: Any, new_flavor: Any,
                     *args: Any, **kwargs: Any) -> Any:
         """Claim the resources that nova-scheduler chose for a server's move.
@@ -70,7 +71,8 @@ class GhschedResourceTracker(resource_tracker.ResourceTracker):
                                        **kwargs)
 
     @seam(f'{_TRACKER}._update_usage_from_instances',
-          ('self', 'context', 'instances', 'nodename'))
+          ('self', 'context', 'instances', 'nodename'),
+          overridden='Each report counts usage from the records again.')
     def _update_usage_from_instances(self, context: Any, instances: Any,
                                      nodename: str) -> Any:
         """Count the resources that the guests of this host use.
@@ -112,7 +114,9 @@ class GhschedComputeManager(manager.ComputeManager):
 
     @seam(f'{_MANAGER}._attach_interface',
           ('self', 'context', 'instance', 'network_id', 'port_id',
-           'requested_ip', 'tag'))
+           'requested_ip', 'tag'),
+          overridden='Its error for a port that cannot be attached has no '
+                     'reason.')
     def _attach_interface(self, *args: Any, **kwargs: Any) -> Any:
         """Attach a port to a guest as Nova does, with a better error.
 

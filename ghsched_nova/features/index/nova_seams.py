@@ -280,7 +280,8 @@ class _HostTopology(numa_object.NUMATopology):
         return _HostTopology(self._read)
 
 
-@seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',))
+@seam('nova.objects.numa.NUMATopology.obj_from_db_obj', ('db_obj',),
+      replaced='Speed, only with ``[ghsched]scheduler_index``.')
 def cache_host_topologies(size: int) -> None:
     """Make nova-scheduler parse a host's NUMA topology only after a change.
 
@@ -305,7 +306,9 @@ def cache_host_topologies(size: int) -> None:
 @seam('nova.scheduler.host_manager.HostManager.aggs_by_id')
 @seam('nova.scheduler.host_manager.HostManager.host_aggregates_map')
 @seam('nova.scheduler.host_manager.HostManager._get_host_states',
-      ('self', 'context', 'compute_nodes', 'services'))
+      ('self', 'context', 'compute_nodes', 'services'),
+      called='Makes states of some hosts; the public functions read the '
+             'services of all hosts.')
 def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
                     spec: RequestSpec) -> list[Any]:
     """Return nova-scheduler's states of some hosts, as its filters need them.

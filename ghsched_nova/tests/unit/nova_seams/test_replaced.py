@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The list of what features replace in Nova, and the page made of it."""
+"""Declared replacements of functions of Nova, and the page made of them."""
 
 import ast
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from ghsched_placement.tests import base
 TOP = pathlib.Path(__file__).parents[4]
 SEAMS = TOP / 'ghsched_nova/nova_seams'
 sys.path.append(str(TOP / 'tools'))
-listed = importlib.import_module('nova_replaced')
+reference_pages = importlib.import_module('reference_pages')
 
 
 def replaced() -> Iterator[str]:
@@ -45,6 +45,11 @@ def replaced() -> Iterator[str]:
                 yield text_of(node.args[0], module)
 
 
+def is_private(name: str) -> bool:
+    return any(part.startswith('_') and not part.startswith('__')
+               for part in name.split('.'))
+
+
 def text_of(node: ast.expr, module: object) -> str:
     """Return the text of a literal, or of an f-string of module constants."""
     if isinstance(node, ast.JoinedStr):
@@ -56,35 +61,37 @@ def text_of(node: ast.expr, module: object) -> str:
 
 class ReplacedFunctionsTest(base.TestCase):
 
-    def test_list_names_what_features_replace_and_nothing_else(self):
-        self.assertEqual(set(replaced()), {
-            one.name for one in listed.REPLACED})
+    @staticmethod
+    def list_names(*kinds):
+        return {name for name, use in reference_pages.list_uses()
+                if use.kind in kinds}
 
-    def test_list_is_of_declared_seams_and_of_few_functions(self):
-        registry.load_all_seams()
-        tables = {'nova.virt.ghsched', 'nova.service.SERVICE_MANAGERS',
+    def test_declared_replacements_are_the_calls_that_replace(self):
+        self.assertEqual(set(replaced()), self.list_names('replaced'))
+
+    def test_replaced_functions_are_few(self):
+        tables = {'nova.virt', 'nova.service.SERVICE_MANAGERS',
                   'nova.scheduler.request_filter.ALL_REQUEST_FILTERS'}
-        names = {one.name for one in listed.REPLACED}
-        self.assertLessEqual(names - set(registry.SEAMS),
-                             {'nova.virt.ghsched'})
         # One of the functions is that of other releases.
-        self.assertLessEqual(len(names - tables) - 1, 9)
+        self.assertLessEqual(
+            len(self.list_names('replaced') - tables) - 1, 9)
 
-    def test_private_names_relied_on_are_listed_and_at_most_twelve(self):
+    def test_private_names_relied_on_have_a_reason_and_are_at_most_twelve(
+            self):
         registry.load_all_seams()
         relied_on = {
             seam.name for seam in registry.SEAMS.values()
-            if any(part.startswith('_') and not part.startswith('__')
-                   for part in seam.name.split('.'))
-            and '.LibvirtDriver.' not in seam.name
+            if is_private(seam.name) and '.LibvirtDriver.' not in seam.name
             and any('.nova_fixes.' not in user for user in seam.users)}
-        self.assertEqual(relied_on, {one.name for one in listed.PRIVATE})
+        self.assertEqual(relied_on, {
+            name for name, _use in reference_pages.list_uses()
+            if is_private(name)})
         # One of them is that of other releases.
         self.assertLessEqual(len(relied_on) - 1, 12)
 
-    def test_private_method_listed_as_overridden_is_one_of_a_subclass(self):
-        for one in listed.PRIVATE:
-            cls, name = registry.find_owner(one.name)
+    def test_private_method_declared_as_overridden_is_one_of_a_subclass(self):
+        for owner, use in reference_pages.list_uses():
+            cls, name = registry.find_owner(owner)
             kinds = (compute.GhschedComputeManager,
                      compute.GhschedResourceTracker,
                      *scheduler.GhschedSchedulerManager.__mro__)
@@ -92,21 +99,21 @@ class ReplacedFunctionsTest(base.TestCase):
                     if kind.__module__.startswith('ghsched_nova')
                     and isinstance(cls, type) and issubclass(kind, cls)
                     and name in vars(kind)]
-            self.assertEqual(one.is_overridden, bool(ours), one.name)
+            self.assertEqual(use.kind == 'overridden', bool(ours), owner)
 
     def test_page_has_a_row_of_each_replacement_and_each_repair(self):
-        pages = importlib.import_module('reference_pages')
         for lines, names in (
-                (list(pages.describe_replacements()),
-                 [f'``{one.name}``' for one in listed.REPLACED]),
-                (list(pages.describe_private_names()),
-                 [f'``{one.name}``' for one in listed.PRIVATE]),
-                (list(pages.describe_fixes()),
-                 [f'upstream/{fix.name}>' for fix in rows.FIXES])):
-            starts = [line for line in lines if line.startswith('   * - ')]
-            self.assertEqual(len(names), len(starts) - 1)
-            for name, line in zip(names, starts[1:], strict=True):
-                self.assertIn(name, line)
+                (reference_pages.describe_replacements(),
+                 self.list_names('replaced')),
+                (reference_pages.describe_private_names(),
+                 filter(is_private, self.list_names(*registry.USES))),
+                (reference_pages.describe_fixes(),
+                 [f':doc:`{fix.name} </contributor/upstream/{fix.name}>`'
+                  for fix in rows.FIXES])):
+            rows_of_page = [line.strip(' *-`') for line in lines
+                            if line.startswith('   * - ')][1:]
+            self.assertEqual(sorted(name.strip('`') for name in names),
+                             sorted(rows_of_page))
 
     def test_only_seams_and_repairs_replace(self):
         self.assertEqual([], [
