@@ -99,7 +99,8 @@ part_properties() {
     stage 'number of guest NUMA nodes, exact judge' 30 \
         env GHSCHED_AUTO_REQUESTS=4000 GHSCHED_AUTO_SEED="$RANDOM" \
         "$VENV/bin/python" -W ignore -m testtools.run \
-        ghsched_nova.tests.unit.features.numa_auto.test_numa_judge
+        ghsched_nova.tests.unit.features.numa_auto.test_numa_judge \
+        ghsched_nova.tests.unit.features.index.test_index_judge
 }
 
 part_fuzz() {

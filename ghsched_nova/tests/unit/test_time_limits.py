@@ -74,7 +74,7 @@ HARMLESS = {
         'the event is not to be set',
     ('ghsched_nova/tests/unit/features/index/test_index_feed.py',
      'timeutils.utcnow'): 'two readings, and what is between them',
-    ('ghsched_nova/tests/unit/features/numa_auto/test_numa_judge.py',
+    ('ghsched_nova/tests/unit/features/index/test_index_judge.py',
      'time.monotonic'): "the index' own clock: claims expire after minutes",
     ('ghsched_nova/tests/unit/features/real_time/test_threads.'
      'py', 'time.monotonic'):

@@ -13,20 +13,17 @@
 """The number of guest NUMA nodes against an exact judge, in random clouds.
 
 The judge keeps accounts of its own in whole numbers and looks at every host
-and set of nodes. The scheduler uses its index of hosts, its filter, Nova's
-fit and the claim of nova-compute. GHSCHED_AUTO_REQUESTS=N asks for N guests,
-from the seed GHSCHED_AUTO_SEED on.
+and set of nodes. The scheduler uses its filter, Nova's fit and the claim of
+nova-compute. GHSCHED_AUTO_REQUESTS=N asks for N guests, from the seed
+GHSCHED_AUTO_SEED on.
 """
 
 import collections
 import dataclasses
-import datetime
 import itertools
-import json
 import logging
 import os
 import random
-import time
 import types
 import uuid
 
@@ -35,9 +32,6 @@ from nova import exception
 from nova import objects
 from nova.virt import hardware
 
-from ghsched_nova.features.index import index_feed
-from ghsched_nova.features.index import index_search
-from ghsched_nova.features.index import indexed
 from ghsched_nova.features.numa_auto import numa_choice
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.scheduler import filters
@@ -221,10 +215,7 @@ def make_cell(number, node):
 
 
 class Cloud:
-    """Hosts with real records, and a scheduler with an index of them.
-
-    :ivar ways: how often hosts were selected, by the way of the search.
-    """
+    """Hosts with real records, and a scheduler that looks at all of them."""
 
     def __init__(self, chance, hosts, tenths):
         self._chance, self._ratio = chance, tenths / 10
@@ -233,27 +224,6 @@ class Cloud:
             name=f'host_{place}', cpu_allocation_ratio=self._ratio,
             uuid=str(uuid.UUID(int=place)))
             for place, nodes in enumerate(hosts)]
-        self.indexed = indexed.IndexedScheduler(None)
-        self.ways = collections.Counter()
-        self._reports = itertools.count()
-        for place in range(len(hosts)):
-            self._report(place)
-
-    def _report(self, place):
-        """Store a host's record in the index, as nova-compute writes it."""
-        state = self._states[place]
-        report = {
-            'uuid': state.uuid, 'host': state.host,
-            'updated_at': datetime.datetime.fromtimestamp(
-                next(self._reports), datetime.UTC),
-            'stats': json.dumps({}), 'pci_stats': None,
-            'numa_topology': state.numa_topology._to_json(),
-            'cpu_allocation_ratio': self._ratio, 'ram_allocation_ratio': 1.0,
-            'vcpus': 1024, 'vcpus_used': 0, 'memory_mb': 2 ** 30,
-            'memory_mb_used': 0}
-        self.indexed.index.update_hosts(
-            [index_feed.parse_compute_node('cell', report)], (),
-            time.monotonic())
 
     def schedule(self, guest):
         """Return the host and the claimed topology; None if refused."""
@@ -285,31 +255,9 @@ class Cloud:
         state = self._states[place]
         state.numa_topology = hardware.numa_usage_from_instance_numa(
             state.numa_topology, claimed, free)
-        self._report(place)
 
-    def _run(self, spec, has_other):
-        need = index_search.compute_request_need(
-            spec, [spec.instance_uuid], 'min')
-        found = self.indexed.select_hosts(
-            spec, [spec.instance_uuid], need, self._run_by_index, has_other)
-        if found is not None:
-            self.ways['index'] += 1
-            return found
-        self.ways['whole'] += 1
+    def _run(self, spec, _has_other):
         return self._filter(self._states, spec)
-
-    def _run_by_index(self, spec):
-        """Select a host among those that the index proposes."""
-        search = self.indexed.current_search
-        search.attempts += index_search.BATCH
-        proposed = {view.row.uuid for view in self.indexed.index.propose_hosts(
-            search.need, lambda row: True, search.tried, time.monotonic())}
-        chosen = [state for state in self._states if state.uuid in proposed]
-        self._chance.shuffle(chosen)
-        search.states = {state.uuid: state
-                         for state in chosen[:index_search.BATCH]}
-        search.tried.update(search.states)
-        return self._filter(list(search.states.values()), spec)
 
     @staticmethod
     def _filter(hosts, spec):
@@ -330,30 +278,29 @@ class JudgeTest(base.TestCase):
         # Nova writes its records into hundreds of lines for each guest.
         logging.disable(logging.INFO)
         self.addCleanup(logging.disable, logging.NOTSET)
-        for name, stand_in in (
-                ('features.numa_auto.nova_seams.get_current_numa_count',
-                 lambda _context, _uuid: (0, False)),
-                ('features.index.nova_seams.cache_host_topologies',
-                 lambda _number: None),
-                ('features.index.index_feed.Feed.is_current', True)):
-            self.useFixture(fixtures.MonkeyPatch(f'ghsched_nova.{name}',
-                                                 stand_in))
+        self.useFixture(fixtures.MonkeyPatch(
+            'ghsched_nova.features.numa_auto.nova_seams.'
+            'get_current_numa_count', lambda _context, _uuid: (0, False)))
 
     def test_requests_in_random_clouds_get_the_fewest_nodes_that_fit(self):
-        counts, ways = collections.Counter(), collections.Counter()
-        for number in range(-(-REQUESTS // EACH)):
-            self._fill_and_empty(SEED + number, counts, ways)
-        # All answers and both ways occur.
-        for some in (*(counts[count] for count in range(3)), *ways.values()):
-            self.assertGreater(some, 1, (counts, ways))
-        if REQUESTS > 400:
-            print(f'{counts} guests by number of nodes, {ways}')
+        self.check_requests(Cloud)
 
-    def _fill_and_empty(self, seed, counts, ways):
+    def check_requests(self, make_cloud):
+        """Check the answers to requests, and return the clouds."""
+        counts = collections.Counter()
+        clouds = [self._fill_and_empty(SEED + number, counts, make_cloud)
+                  for number in range(-(-REQUESTS // EACH))]
+        for count in range(3):          # All answers occur.
+            self.assertGreater(counts[count], 1, counts)
+        if REQUESTS > 400:
+            print(f'{counts} guests by number of nodes')
+        return clouds
+
+    def _fill_and_empty(self, seed, counts, make_cloud):
         chance = random.Random(seed)  # noqa: S311
         hosts = draw_hosts(chance)
         tenths = chance.choice((10, 10, 15, 40))
-        cloud, judge, guests = (Cloud(chance, hosts, tenths),
+        cloud, judge, guests = (make_cloud(chance, hosts, tenths),
                                 Judge(hosts, tenths), [])
         for number in range(EACH):
             if guests and chance.random() < .45:
@@ -369,4 +316,4 @@ class JudgeTest(base.TestCase):
             if placed:
                 judge.take(placed[0], numa.list_host_nodes(placed[1]), guest)
                 guests.append((*placed, guest))
-        ways.update(cloud.ways)
+        return cloud
