@@ -513,21 +513,17 @@ class Copy:
 
         :param chosen: names of the unit tests that ``some`` runs.
         """
-        modules = list_modules(self.top)
-        yield from self._run('-c', IMPORT, given='\n'.join(
-            f'load {name}' for name in modules
-            if not re.search(r'\.(lab|tests)\.', name))).stdout.splitlines()
         for program in (MAKE_CONFIGURATION, MAKE_REFERENCE, MAKE_MANUAL):
             done = self._run(*program)
             if done.returncode:
                 yield f'{" ".join(program)}: {done.stderr.strip()}'
-        unit_tests = [name for name in modules if is_test(name)
-                      and is_test_file(name)
-                      and not re.search(r'\.(functional|lab)\.', name)]
+        modules = [name for name in list_modules(self.top)
+                   if not re.search(r'\.(functional|lab)\.', name)
+                   and (not is_test(name) or is_test_file(name))]
         done = self._run('-c', IMPORT, given='\n'.join(
-            ('run ' if name != PROSE and (
+            ('run ' if is_test(name) and name != PROSE and (
                 tests == 'all' or tests == 'some' and name in chosen)
-             else 'load ') + name for name in unit_tests))
+             else 'load ') + name for name in sorted(modules, key=is_test)))
         yield from done.stdout.splitlines()
         if done.returncode:
             yield from dict.fromkeys(_FAILED.findall(done.stderr)
@@ -545,10 +541,12 @@ class Copy:
         texts = {name: path.read_text() for name, path
                  in list_modules(self.top).items() if is_test(name)}
         found = {name for name, text in texts.items() if word.search(text)}
-        fixtures = {name for name in found if '.fixtures.' in name}
-        return found | {
-            name for name, text in texts.items() if fixtures
-            & {origin for _name, origin in find_imports(ast.parse(text))}}
+        fixtures = '|'.join(name.rpartition('.')[2] for name in found
+                            if '.fixtures.' in name)
+        imported = re.compile(rf'^ *from .*\bimport \(?\s*(?:{fixtures})\b',
+                              re.M)
+        return found | {name for name, text in texts.items()
+                        if fixtures and imported.search(text)}
 
     def _run(self, *command: str, given: str = ''
              ) -> subprocess.CompletedProcess[str]:
