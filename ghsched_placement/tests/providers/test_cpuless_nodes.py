@@ -17,7 +17,6 @@ import dataclasses
 
 from ghsched_placement.audit import audit
 from ghsched_placement.audit.findings import Server
-from ghsched_placement.features.doctor import retire
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import Vfs
 from ghsched_placement.providers import cpuless_nodes
@@ -124,22 +123,6 @@ class AssignmentTest(base.TestCase):
         for allowed in (False, True):
             self.assertEqual(([(0,)], None), self.place_guest(
                 'near', counts_for_nearest=allowed))
-
-
-class RetireTest(base.TestCase):
-
-    def test_devices_are_below_the_compute_node_before_nodes_are_deleted(self):
-        trait = frozenset({names.NUMA_NODE_TRAIT})
-        steps = retire.plan_retirement([
-            retire.RetiredProvider(ROOT, 'a', ''),
-            retire.RetiredProvider('n1', 'a_NUMA1', ROOT, traits=trait),
-            retire.RetiredProvider('n2', 'a_NUMA2', 'n1', traits=trait),
-            retire.RetiredProvider('pf', 'a_0000:81:00.0', 'n2',
-                                   frozenset({'VF'}))])
-        self.assertEqual(
-            [('move', 'n2', (ROOT,)), ('delete', 'n1', ()),
-             ('move', 'pf', (ROOT,)), ('delete', 'n2', ())],
-            [(step.kind, step.provider.uuid, step.value) for step in steps])
 
 
 class AuditTest(base.TestCase):

@@ -18,7 +18,6 @@ import json
 from pathlib import Path
 import shutil
 import tempfile
-import types
 from unittest import mock
 
 
@@ -26,7 +25,6 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import host
 from ghsched_nova.cmd import host_output
-from ghsched_nova.features.doctor import retire
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
@@ -216,41 +214,6 @@ class HostCommandTest(base.TestCase):
     def test_wrong_usage_is_no_drift(self):
         self.assertEqual(2, self.call('plan', '--nonsense')[0])
         self.assertEqual(2, host_status([]))
-
-
-class RetireTest(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.options = types.SimpleNamespace(compute_driver=None, ghsched=1)
-        shared = 'ghsched_nova.nova_seams.shared'
-        self.read = self.enterContext(
-            mock.patch.object(retire.set_command, 'read_nova_service_conf'))
-        self.enterContext(mock.patch(f'{shared}.config',
-                                     return_value=self.options))
-        self.enterContext(mock.patch(f'{shared}.get_placement_client',
-                                     return_value='client'))
-
-    def test_a_host_that_would_report_it_all_again_is_left_alone(self):
-        self.options.compute_driver = 'ghsched.GhschedLibvirtDriver'
-        err = io.StringIO()
-        with contextlib.redirect_stderr(err):
-            self.assertEqual(2, host.main(['retire', '--config-file', 'own']))
-        self.assertIn('is still set in own; stop nova-compute',
-                      err.getvalue())
-
-    def test_host_without_compute_driver_is_accepted(self):
-        self.assertEqual(
-            ('client', 1),
-            retire.load_retire_configuration(['own'], dry_run=False),
-        )
-
-    def test_files_of_nova_compute_are_read_by_default(self):
-        files = ['/etc/nova/nova.conf', '/etc/nova/ghsched-compute.conf']
-        with mock.patch.object(configured, 'list_nova_conf_files',
-                               return_value=files):
-            retire.load_retire_configuration(None, dry_run=False)
-        self.assertEqual(files, self.read.call_args.args[1])
 
 
 class LibvirtTest(base.TestCase):

@@ -24,7 +24,6 @@ from cliff import lister
 
 from ghsched_nova.features.planner import density_command as density
 from ghsched_nova.tests.fixtures import plans
-from ghsched_placement.features.blame import blame
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.blame import server_blame
 from ghsched_placement.features.doctor import leftovers
@@ -35,7 +34,6 @@ from ghsched_placement.features.planner import flavor_capacity
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import audit
-from ghsched_placement.osc import base as osc_base
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host_commands
@@ -45,94 +43,6 @@ from ghsched_placement.tests import base
 UUID = plans.UUID
 
 SETUP = pathlib.Path(__file__).parents[4] / 'setup.cfg'
-
-
-class ActionTestCase(base.TestCase):
-    """A command that asks the API of Nova for an action on a server."""
-
-    def make(self, command, report, name):
-        self.app = mock.MagicMock()
-        self.client = self.app.client_manager.ghsched
-        self.client.find_server.return_value = {'id': UUID}
-        self.client.post_server_action.return_value = report
-        self.command, self.name = command(self.app, None), name
-
-    def call(self, *arguments):
-        parser = self.command.get_parser(self.name)
-        return self.command.take_action(parser.parse_args(arguments))
-
-
-class SetServerTest(ActionTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.make(server_change.SetServer,
-                  change_report.make_change_report(plans.plan(), False),
-                  'openstack ghsched server set')
-
-    def test_nova_api_is_asked_for_what_the_options_say(self):
-        header, rows = self.call('web', '--mem-bw-min', '20', '--unset',
-                                 'mem_bw_max.1', '--dry-run')
-        self.client.find_server.assert_called_once_with('web')
-        self.client.post_server_action.assert_called_once_with(
-            UUID, {'extra_specs': {'ghsched:mem_bw_min': '20',
-                                   'ghsched:mem_bw_max.1': None},
-                   'dry_run': True}, mock.ANY)
-        self.assertEqual(len(header), len(rows[0]))
-
-    def test_a_bad_value_is_refused_before_anybody_is_asked(self):
-        for arguments in ((), ('--mem-bw-min', '300')):
-            self.assertRaises(osc_base.CommandRefused, self.call, 'web',
-                              *arguments)
-        self.client.post_server_action.assert_not_called()
-
-
-class MoveServerNodesTest(ActionTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.make(server_change.MoveServerNodes,
-                  move_report.make_move_report(plans.MOVE, True),
-                  'openstack ghsched server move-node')
-
-    def test_nova_api_is_asked_for_the_nodes_of_the_options(self):
-        header, rows = self.call('web', '--node', '0=1', '--node', '1=0',
-                                 '--dry-run')
-        self.client.post_server_action.assert_called_once_with(
-            UUID, {'move_nodes': {'0': 1, '1': 0}, 'dry_run': True})
-        self.assertEqual(len(header), len(rows[0]))
-        self.call('web', '--node', '0=1')
-        self.client.post_server_action.assert_called_with(
-            UUID, {'move_nodes': {'0': 1}, 'dry_run': False})
-
-    def test_invalid_input_is_refused_before_any_request(self):
-        for node in ('1', '0=a'):
-            error = self.assertRaises(osc_base.CommandRefused, self.call,
-                                      'web', '--node', node)
-            self.assertIn(f"--node: '{node}' is not of the form GUEST=HOST",
-                          str(error))
-        self.client.post_server_action.assert_not_called()
-
-
-class BlameServerTest(base.TestCase):
-
-    def test_report_of_nova_api_is_a_table_and_a_sentence(self):
-        app = mock.MagicMock()
-        client = app.client_manager.ghsched
-        client.find_server.return_value = {'id': UUID}
-        client.post_server_action.return_value = blame_report.make_report(
-            UUID, 'host_a', (0,), blame.BlameEvidence(
-                blame.BlameVerdict(blame.VerdictKind.NOBODY), (
-                    blame.Suspect('x', 1.0),)), {}, True)
-        command = server_blame.BlameServer(app, None)
-        parser = command.get_parser('openstack ghsched server blame')
-        with self.assertLogs(command.log, 'WARNING') as log:
-            header, rows = command.take_action(
-                parser.parse_args(['web', '--prove']))
-        client.post_server_action.assert_called_once_with(
-            UUID, {'blame': True, 'prove': True})
-        self.assertEqual(len(header), len(rows[0]))
-        self.assertIn('No guest disturbs', log.output[0])
 
 
 class WidthTest(base.TestCase):

@@ -21,7 +21,6 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_nova.features.top import guest_reader
 from ghsched_nova.guest import metadata
 from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
@@ -30,7 +29,6 @@ from ghsched_nova.monitor import view
 from ghsched_nova.resctrl import dialects
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import schemata
-from ghsched_nova.tests.fixtures import pylibvirt
 from ghsched_nova.tests.fixtures import trees
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.flavor.policy import parse_policy
@@ -333,56 +331,3 @@ class EffectiveTest(base.TestCase):
         self.assertIsNone(self.effective('MB:0=5\n', node=9))
         self.assertIsNone(self.effective(
             'MB:0=5\n', dataclasses.replace(HOST, dialect=None)))
-
-
-class LibvirtTest(base.TestCase):
-
-    def source(self, *domains):
-        self.now = 0.0
-        self.module = pylibvirt.Module(*domains)
-        return guest_reader.LibvirtReader('test:///', self.module,
-                                          lambda: self.now)
-
-    def test_policy(self):
-        (guest,) = self.source(
-            pylibvirt.Domain(7, pylibvirt.ELEMENT)).read_guests()
-        self.assertEqual(
-            (trees.UUID, 7, (1,)),
-            (guest.uuid, guest.domain_id, guest.policy.host_nodes))
-        self.assertEqual(NodePolicy(20, 60, False),
-                         guest.policy.policy.nodes[0])
-
-    def test_policy_is_kept_for_a_while(self):
-        domain = pylibvirt.Domain(7, pylibvirt.ELEMENT)
-        source = self.source(domain)
-        for self.now in (0.0, 1.0, 29.0):
-            source.read_guests()
-        self.assertEqual(1, domain.asked)
-        self.now = 31.0
-        source.read_guests()
-        self.assertEqual(2, domain.asked)
-
-    def test_guest_without_policy(self):
-        for error in (80, 42, 55):
-            guest, = self.source(pylibvirt.Domain(7, '', error)).read_guests()
-            self.assertEqual((None, ''), (guest.policy, guest.problem))
-
-    def test_bad_policy_is_reported(self):
-        for text in ('', '<x', pylibvirt.ELEMENT.replace('"20"', '"x"')):
-            guest, = self.source(pylibvirt.Domain(7, text)).read_guests()
-            self.assertIsNone(guest.policy)
-            self.assertNotEqual('', guest.problem)
-
-    def test_guest_that_has_ended_is_left_out(self):
-        self.assertEqual(
-            (), self.source(pylibvirt.Domain(-1, '')).read_guests())
-
-    def test_libvirtd_that_comes_back(self):
-        source = self.source(pylibvirt.Domain(7, pylibvirt.ELEMENT))
-        source.read_guests()
-        self.module.fails = True
-        self.assertEqual((), source.read_guests())
-        self.assertIn('test:///', source.problem)
-        self.module.fails = False
-        self.assertEqual(1, len(source.read_guests()))
-        self.assertEqual(('', 2), (source.problem, self.module.opened))

@@ -25,7 +25,6 @@ from nova import exception
 from nova import objects
 from nova import version
 
-from ghsched_nova.features.doctor import nova_changes
 from ghsched_nova.nova_fixes import cut_off_live_migration
 from ghsched_nova.nova_fixes import evacuated_live_migration
 from ghsched_nova.nova_fixes import failed_live_migration
@@ -247,15 +246,3 @@ class FixesTest(base.TestCase):
         error = self.assertRaises(registry.IncompatibleNova,
                                   table.require_known_fixes)
         self.assertIn('colour; known: cut-off', str(error))
-
-    def test_lists_have_a_row_for_each_name(self):
-        self.assertEqual([fix.name for fix in rows.FIXES],
-                         [row[0] for row in nova_changes.list_nova_fixes()])
-        self.assertEqual(
-            sorted(registry.SEAMS),
-            [row[0] for row in nova_changes.list_nova_functions()],
-        )
-        self.assertIn('"Fix": "a"', nova_changes.render_rows(
-            ['Fix'], [['a']], 'json'))
-        self.assertIn('| a ', nova_changes.render_rows(
-            ['Fix'], [['a']], 'table'))

@@ -28,7 +28,6 @@ from ghsched_nova.api import extra_specs
 from ghsched_nova.api import nova_changes
 from ghsched_nova.api import server_filter
 from ghsched_nova.features import declared_scheduler
-from ghsched_nova.features.doctor import nova_changes as commands
 from ghsched_nova.nova_fixes import table
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
@@ -105,7 +104,7 @@ class ApiTest(BasePartsTest):
         self.assertNotIn(name, replaced)
         # Less than all is off.
         self.assertNotEqual(set(), replaced & before)
-        self.assertIn(name, str(dict(commands.list_disabled_parts())))
+        self.assertIn(name, str(parts.find_incompatible_parts(registry.API)))
 
     def test_keys_without_limits_are_refused_with_the_reason(self):
         self.lose('nova.limit.placement._get_deltas')
@@ -233,9 +232,6 @@ class VersionTest(BasePartsTest):
             self.assertEqual({}, parts.find_incompatible_parts(process))
             signatures.require_seams(process)
         self.assertNotEqual(set(), self.start_api())
-        self.assertEqual(['matches'] * len(registry.SEAMS),
-                         [row[2].removesuffix(' (fix)') for row
-                          in commands.list_nova_functions()])
 
     @ddt.data(*VERSIONS)
     def test_version_is_named_where_nova_differs(self, number):
@@ -245,21 +241,9 @@ class VersionTest(BasePartsTest):
                                   signatures.require_seams, registry.COMPUTE)
         self.assertIn(f'Nova {number}, nova-compute does not start',
                       str(error))
-        self.assertIn(number, str(dict(commands.list_disabled_parts())))
+        self.assertIn(number, str(parts.find_incompatible_parts(
+            registry.COMPUTE)))
 
     def patch_version(self, number):
         self.enterContext(mock.patch.object(version, 'version_string',
                                             lambda: number))
-
-
-class StatusTest(BasePartsTest):
-
-    def test_check_of_nova_names_what_is_off(self):
-        self.assertEqual(['ok'], [one.status for one
-                                  in commands.check_nova_functions()])
-        self.lose('nova.limit.placement._get_deltas')
-        check, = commands.check_nova_functions()
-        self.assertEqual('error', check.status)
-        self.assertIn('the unified limits of resources of ghsched is off in '
-                      'nova-api', check.text)
-        self.assertTrue(check.remedy)

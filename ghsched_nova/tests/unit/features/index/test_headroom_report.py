@@ -11,16 +11,12 @@
 # under the License.
 
 
-from types import SimpleNamespace
 from unittest import mock
 
 from ghsched_nova.features.index import headroom_report
-from ghsched_nova.features.load import load_use
-from ghsched_nova.features.rebalance import traffic_report
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import bandwidth_use
-from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.host import uncounted_guests
 from ghsched_nova.resctrl import model
@@ -84,16 +80,10 @@ class LeftTest(base.TestCase):
         running = desired.Running(model.Domain('a', 1, 'x'),
                                   guest(1, mem_bw_min='20'))
         with mock.patch.object(document, 'parse_element',
-                               wraps=document.parse_element) as parse, (
-                mock.patch.object(traffic_report, '_make_meter')):
+                               wraps=document.parse_element) as parse:
             for _report in range(2):
                 headroom_report.compute_headroom(
                     self.OFFERED, (0, 1), [running], 'min', 5.0)
                 uncounted_guests.map_policies_with_allocation([running], 'min')
-                list(load_use.list_measurable_guests([running]))
                 bandwidth_use.list_guests_and_policies([running])
-                traffic_report.GuestTraffic(SimpleNamespace(
-                    affinity_source='conntrack')).observe(
-                        compute_hooks.HostSnapshot(time=5.0,
-                                                   guests=[running]))
         self.assertEqual(1, parse.call_count)

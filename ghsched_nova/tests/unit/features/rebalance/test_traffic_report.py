@@ -18,11 +18,13 @@ import fixtures
 from lxml import etree
 from nova.virt.libvirt import config
 
+from ghsched_nova.features.load import load_use
 from ghsched_nova.features.rebalance import addresses
 from ghsched_nova.features.rebalance import conntrack
 from ghsched_nova.features.rebalance import conntrack_table
 from ghsched_nova.features.rebalance import privileged
 from ghsched_nova.features.rebalance import traffic_report as virt_traffic
+from ghsched_nova.guest import document
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
@@ -69,6 +71,22 @@ class AddressesTest(base.TestCase):
 
 def running(*ports):
     return desired.Running(model.Domain('uuid', 1, 'one'), xml(*ports))
+
+
+class ParseTest(base.TestCase):
+
+    def test_xml_is_parsed_once_for_load_and_traffic(self):
+        running = desired.Running(model.Domain('a', 1, 'x'), '<domain/>')
+        with mock.patch.object(document, 'parse_element',
+                               wraps=document.parse_element) as parse, (
+                mock.patch.object(virt_traffic, '_make_meter')):
+            for _report in range(2):
+                list(load_use.list_measurable_guests([running]))
+                virt_traffic.GuestTraffic(SimpleNamespace(
+                    affinity_source='conntrack')).observe(
+                        compute_hooks.HostSnapshot(time=5.0,
+                                                   guests=[running]))
+        self.assertEqual(1, parse.call_count)
 
 
 class GuestTrafficTest(base.TestCase):
