@@ -14,12 +14,9 @@
 
 import ddt
 
-from ghsched_nova.features.blame import blame
-from ghsched_nova.features.doctor import retire
 from ghsched_nova.features.interrupts import interrupts
 from ghsched_nova.features.load import load_use
 from ghsched_nova.features.real_time import host_scheduling
-from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
@@ -33,7 +30,7 @@ from ghsched_placement.tests import base
 GOOD = metadata.write_policy(
     '<domain><vcpu>1</vcpu><cputune><vcpusched vcpus="0" scheduler="batch"/>'
     '</cputune><devices/><metadata>'
-    f'<i:interrupts xmlns:i="{scheduling.IRQ_NAMESPACE}"'
+    '<i:interrupts xmlns:i="https://opendev.org/x/ghsched/interrupts/1.0"'
     ' affinity="housekeeping"/></metadata></domain>',
     metadata.DomainPolicy(GuestPolicy(nodes=(NodePolicy(minimum=20),)), (0,)))
 #: It ends in the middle, or a number in it is none.
@@ -46,6 +43,17 @@ BAD = (GOOD[:-1], *(GOOD.replace(*pair) for pair in (
     ('<cputune>', '<cpu><numa><cell id="0" cpus="x" memory="y"/></numa></cpu>'
      '<cputune>'))))
 
+#: Functions of features that return the guests that they look after.
+FINDERS = (
+    host_scheduling.list_guest_thread_scheduling,
+    interrupts.list_housekeeping_irq_guests,
+    load_use.list_measurable_guests,
+)
+
+
+def list_guests(bad=0):
+    return [running(1, BAD[bad]), running(2, GOOD)]
+
 
 def running(number, xml):
     return desired.Running(model.Domain(f'uuid{number}', number,
@@ -55,44 +63,22 @@ def running(number, xml):
 @ddt.ddt
 class UnreadableGuestTest(base.TestCase):
 
-    def guests(self, bad=0):
-        return [running(1, BAD[bad]), running(2, GOOD)]
-
     def test_text_that_is_cut_off_or_unknown_is_not_readable(self):
         self.assertEqual([False, True],
-                         [one.is_readable for one in self.guests()])
+                         [one.is_readable for one in list_guests()])
         self.assertFalse(running(1, '').is_readable)
 
     @ddt.data(*range(len(BAD)))
     def test_features_find_the_other_guest(self, bad):
         self.assertNotEqual(GOOD, BAD[bad])
-        for found in (
-                host_scheduling.list_guest_thread_scheduling(self.guests(bad)),
-                interrupts.list_housekeeping_irq_guests(self.guests(bad)),
-                load_use.list_measurable_guests(self.guests(bad))):
-            self.assertIn('uuid2', [one.uuid for one in found])
-        self.assertEqual('uuid2', blame.find_running_guest(
-            self.guests(bad), 'guest2'))
+        for find in FINDERS:
+            self.assertIn('uuid2', [one.uuid for one
+                                    in find(list_guests(bad))])
 
     @ddt.data(*range(len(BAD)))
     def test_the_other_guest_counts(self, bad):
-        guests = self.guests(bad)
+        guests = list_guests(bad)
         _first, second = bandwidth_use.list_guests_and_policies(guests)
         self.assertIsNotNone(second.policy)
         self.assertIn('uuid2', uncounted_guests.map_policies_with_allocation(
             guests, 'min'))
-
-    @ddt.data(*range(len(BAD)))
-    def test_retire_names_both_guests(self, bad):
-        self.assertEqual(2, len(list(
-            retire._describe_guests_with_policy(self.guests(bad)))))
-
-    def test_thread_of_unknown_class_is_logged_with_its_guest(self):
-        with self.assertLogs(host_scheduling.LOG, 'WARNING') as log:
-            host_scheduling.list_guest_thread_scheduling(self.guests(1))
-        self.assertIn('uuid1', log.output[0])
-
-    def test_start_with_a_malformed_class_is_refused(self):
-        part = host_scheduling.ThreadScheduler(None)
-        self.assertRaises(ValueError, part.reconcile_guest,
-                          running(1, BAD[1]))

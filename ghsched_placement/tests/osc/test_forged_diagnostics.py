@@ -54,38 +54,59 @@ NOW = 1_800_000_000
 MOST_CALLS = 100000
 
 
-def make_records(name):
-    """Return the records of an honest host with one guest, by their keys."""
-    uuid = SERVERS[name]
-    report = diagnostics.GuestReport(
+def make_report(uuid):
+    return diagnostics.make_guest_diagnostics(diagnostics.GuestReport(
         (diagnostics.GuestNodeReport(0, 30, 100.0, False, 3, 5, '', 30, 100,
                                      True),),
         (diagnostics.HostNodeReport(0, 5, 10, 20.0, 10, 30, .1, 9, 1, 1, 10),),
-        domains=(uuid,), accounting='min', missing_devices=())
+        domains=(uuid,), accounting='min',
+        missing_devices=()))[diagnostics.KEY]
+
+
+def make_capacity(_uuid):
+    return {'version': 1, 'nodes': [
+        {'node': one, 'cpus': 8, 'vcpus_used': 1, 'cpu_ratio': 4.0,
+         'dedicated': 8, 'dedicated_used': 1, 'memory': 1000,
+         'memory_used': 10, 'ram_ratio': 1.0, 'socket': 0, 'pages': [
+             {'size_kb': 4, 'total': 256000, 'used': 0, 'reserved': 0},
+             {'size_kb': 2048, 'total': 9, 'used': 0, 'reserved': 0}]}
+        for one in range(2)]}
+
+
+def make_load(uuid):
     node = {'cpus': 4, 'vcpus': 2, 'memory': 1000, 'memory_free': 500,
             'cpu_load': .9, 'cpu_wait': .1, 'bandwidth': 1e9,
             'capacity': 2e9, 'memory_load': .5, 'io_wait': .5,
             'bottlenecks': ['cpu_load']}
     return {
-        diagnostics.KEY: diagnostics.make_guest_diagnostics(
-            report)[diagnostics.KEY],
-        traffic.KEY: [['10.0.0.1', '10.0.0.2', 1000]],
-        load.KEY: {
-            'version': 1, 'time': NOW, 'period': 60.0,
-            'nodes': [{'node': one, **node} for one in range(2)],
-            'guests': [{'guest': uuid, 'node': 0, 'host_node': 0, 'vcpus': 2,
-                        'memory': 100, 'cpu_load': .9, 'cpu_wait': .1,
-                        'bandwidth': 1e8}]},
-        node_capacity.KEY: {'version': 1, 'nodes': [
-            {'node': one, 'cpus': 8, 'vcpus_used': 1, 'cpu_ratio': 4.0,
-             'dedicated': 8, 'dedicated_used': 1, 'memory': 1000,
-             'memory_used': 10, 'ram_ratio': 1.0, 'socket': 0, 'pages': [
-                 {'size_kb': 4, 'total': 256000, 'used': 0, 'reserved': 0},
-                 {'size_kb': 2048, 'total': 9, 'used': 0, 'reserved': 0}]}
-            for one in range(2)]},
-        usage_history.KEY: {
-            'version': 1, 'names': {uuid: 'web'}, 'capacity': [[0, 10 ** 10]],
-            'minutes': [[uuid, 0, [NOW // 60, 60.0, 10 ** 9, 1, 60.0, 7]]]}}
+        'version': 1, 'time': NOW, 'period': 60.0,
+        'nodes': [{'node': one, **node} for one in range(2)],
+        'guests': [{'guest': uuid, 'node': 0, 'host_node': 0, 'vcpus': 2,
+                    'memory': 100, 'cpu_load': .9, 'cpu_wait': .1,
+                    'bandwidth': 1e8}]}
+
+
+def make_history(uuid):
+    return {
+        'version': 1, 'names': {uuid: 'web'}, 'capacity': [[0, 10 ** 10]],
+        'minutes': [[uuid, 0, [NOW // 60, 60.0, 10 ** 9, 1, 60.0, 7]]]}
+
+
+#: Functions that make the records of an honest host with one guest, by key.
+RECORDS = {
+    diagnostics.KEY: make_report,
+    traffic.KEY: lambda _uuid: [['10.0.0.1', '10.0.0.2', 1000]],
+    load.KEY: make_load,
+    node_capacity.KEY: make_capacity,
+    usage_history.KEY: make_history,
+}
+#: Records of which another version is skipped.
+WITH_VERSION = (load.KEY, node_capacity.KEY, usage_history.KEY)
+
+
+def make_records(name):
+    """Return the records of an honest host with one guest, by their keys."""
+    return {key: make(SERVERS[name]) for key, make in RECORDS.items()}
 
 
 #: Records that are inside the answer; the others are texts in it.
@@ -168,12 +189,9 @@ def run_commands(answers):
             for guest in one.servers]
         shown[one.host.name]['fits'] = _check_flavor(client, one.host)
     for record in client.list_servers():
-        try:
-            rows = server_history.list_history_rows(client, record)
-        except servers.base.CommandRefused as error:
-            rows = str(error)
-        shown[record['name']]['history'] = rows
-    return shown, _plan_moves(client)
+        for command, show in SERVER_COMMANDS.items():
+            shown[record['name']][command] = show(client, record)
+    return shown, [plan(client) for plan in PLANS]
 
 
 def _check_flavor(client, host):
@@ -187,11 +205,24 @@ def _check_flavor(client, host):
         needs=(GuestNode(shared=2, memory=100),)))
 
 
+def _list_history(client, record):
+    try:
+        return server_history.list_history_rows(client, record)
+    except servers.base.CommandRefused as error:
+        return str(error)
+
+
 def _plan_moves(client):
     cloud, _records = measured.read_cloud_for_rebalance(
         client, affinity.Bounds())
     affinity_policy.Affinity().plan(cloud, move_plan.Settings(), (), NOW)
     return [node for node in cloud.nodes if node.spot.host == 'good']
+
+
+#: Functions that show something of a server, by module of the command.
+SERVER_COMMANDS = {server_history: _list_history}
+#: Functions that plan something for a cloud, and what they know of a host.
+PLANS = (_plan_moves,)
 
 
 class ForgedDiagnosticsTest(base.TestCase):
@@ -207,10 +238,10 @@ class ForgedDiagnosticsTest(base.TestCase):
 
     def check(self, what, answer):
         """Check that the good host is as ever; return what the other is."""
-        (shown, nodes), calls = forged.count_calls(
+        (shown, plans), calls = forged.count_calls(
             lambda: run_commands({**self.answers, 'evil': answer}))
         self.assertEqual(self.honest[0]['good'], shown['good'], what)
-        self.assertEqual(self.honest[1], nodes, what)
+        self.assertEqual(self.honest[1], plans, what)
         self.assertLess(calls, MOST_CALLS, what)
         return [one for one in shown['evil']['findings']
                 if one.kind == 'report-malformed']
@@ -219,10 +250,15 @@ class ForgedDiagnosticsTest(base.TestCase):
         for name in SERVERS:
             shown = self.honest[0][name]
             self.assertEqual([], shown['findings'])
-            self.assertEqual(2, len(shown['history']))
             self.assertEqual(16, shown['fits'].guests)
-        self.assertEqual([500.0] * 2, [node.memory for node
-                                       in self.honest[1]])
+
+    def test_history_of_honest_hosts_is_shown(self):
+        for name in SERVERS:
+            self.assertEqual(2, len(self.honest[0][name][server_history]))
+
+    def test_load_of_honest_host_is_known_to_the_planner_of_moves(self):
+        nodes = self.honest[1][PLANS.index(_plan_moves)]
+        self.assertEqual([500.0] * 2, [node.memory for node in nodes])
 
     def test_forged_records_cost_their_own_host_only(self):
         for key, record in make_records('evil').items():
@@ -252,6 +288,6 @@ class ForgedDiagnosticsTest(base.TestCase):
             self.assertIn(f'({key})', finding.text)
 
     def test_record_of_another_version_is_no_finding(self):
-        for key in (load.KEY, node_capacity.KEY, usage_history.KEY):
+        for key in WITH_VERSION:
             self.assertEqual([], self.check(key, make_answer({
                 **self.texts['evil'], key: '{"version": 2}'})))

@@ -43,7 +43,6 @@ from ghsched_nova.base import kernel_files
 from ghsched_nova.base import privsep
 from ghsched_nova import conf
 from ghsched_nova.features.blame import counters
-from ghsched_nova.features.real_time import survey
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import naming
 from ghsched_nova.tests.fixtures import fake_qemu
@@ -226,9 +225,7 @@ class EntryPointTestCase(base.TestCase):
 
     def _samples(self):
         pid = self.qemu.process.pid
-        vcpu, = (one for role, one in survey.read_qemu_threads(pid).items()
-                 if role.kind == 'vcpu')
-        thread = ('web', 'vcpu', 0, vcpu.tid, vcpu.start)
+        thread = ('web', 'vcpu', 0, *self.qemu.find_thread('CPU 0/KVM'))
         domain = (UUID, 3, 'web')
         values = [('MB', [(0, 60)])]
         guest = (domain, [0, 1], 2, values, 'libvirt', [7],

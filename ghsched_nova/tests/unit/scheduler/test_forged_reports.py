@@ -107,6 +107,21 @@ def schedule(hosts, specs):
     return got.get('good'), scores
 
 
+def add_request_to_mix(test):
+    conf = shared.config()
+    conf.set_override('gradient_weight_multiplier', 1.0, group='ghsched')
+    test.addCleanup(conf.clear_override, 'gradient_weight_multiplier',
+                    group='ghsched')
+    test.useFixture(fixtures.MonkeyPatch(
+        'ghsched_nova.features.packing.fragments.MIX', gradient.Mix()))
+    fragments.MIX.add_request(fragments.get_guest_demand(
+        make_request(FLAVORS[0])))
+
+
+#: Functions that put features into the state that they have in a cloud.
+PREPARATIONS = (add_request_to_mix,)
+
+
 class ForgedReportTest(base.TestCase):
 
     def setUp(self):
@@ -114,16 +129,10 @@ class ForgedReportTest(base.TestCase):
         states.stop_clock(self)
         self.log = self.useFixture(fixtures.FakeLogger())
         self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.features.packing.fragments.MIX', gradient.Mix()))
-        self.useFixture(fixtures.MonkeyPatch(
             'ghsched_nova.scheduler.unread_reports.WARNINGS',
             unread_reports.Warnings()))
-        conf = shared.config()
-        conf.set_override('gradient_weight_multiplier', 1.0, group='ghsched')
-        self.addCleanup(conf.clear_override, 'gradient_weight_multiplier',
-                        group='ghsched')
-        fragments.MIX.add_request(fragments.get_guest_demand(
-            make_request(FLAVORS[0])))
+        for prepare in PREPARATIONS:
+            prepare(self)
         self.honest = [schedule([make_host('good'), make_host('evil')], specs)
                        for specs in FLAVORS]
 
