@@ -153,8 +153,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         :param verb: verb of the log lines about refused hosts, such as
             ``refused``.
         """
-        kept = _copy_request_with_topology(spec)
         is_steered = required.suffixes or required.near
+        kept = spec if is_steered else _copy_request_with_topology(spec)
         refused = GroupedReasons()
         if not (is_steered or numa.chooses_cpus(spec)):
             for host_state in super().filter_all(

@@ -165,8 +165,9 @@ class Feed:
         another thread is updating the index.
 
         :param cells: cells whose databases are queried.
-        :param list_down_hosts: function that returns the names of the hosts of
-            a cell that are disabled or down.
+        :param list_down_hosts: function that takes a connection to a cell's
+            database and returns the names of the hosts that are disabled or
+            down.
         """
         timeout = 0 if self.rebuilt else FIRST_LOOK_TIMEOUT_S
         if not self._lock.acquire(timeout=timeout):
@@ -248,28 +249,31 @@ class Feed:
             queried.
         """
         def query_cell(in_cell: Any) -> _Answer:
-            now = nova_seams.get_database_time(in_cell)
-            cell = in_cell.cell_uuid
+            with nova_seams.connect_to_database(in_cell) as connection:
+                return query_database(in_cell.cell_uuid, connection)
+
+        def query_database(cell: str, connection: Any) -> _Answer:
+            now = nova_seams.get_database_time(connection)
             since = self._since.get(cell)
-            seen = nova_seams.list_compute_nodes(in_cell) if (
+            seen = nova_seams.list_compute_nodes(connection) if (
                 all_hosts or since is None) else []
             changed = {uuid for nodes in seen for uuid in nodes.digests
                        if self._known.get(uuid) != nodes.updated}
             counts = {}
             if since is not None:
                 counts = nova_seams.count_updates_by_second(
-                    in_cell, since)
+                    connection, since)
                 unchanged = (counts.items()
                              & self._counts.get(cell, {}).items())
                 recent = nova_seams.list_compute_nodes(
-                    in_cell, since, [second for second, _count in unchanged],
+                    connection, since, [second for second, _count in unchanged],
                     _STATS_KEYS)
                 changed = self._find_changed_reports(changed, recent)
                 seen += recent
             reports = nova_seams.read_compute_node_reports(
-                in_cell, list(changed), _STATS_KEYS)
+                connection, list(changed), _STATS_KEYS)
             return _Answer(cell, seen, counts, reports,
-                           list_down_hosts(in_cell), now)
+                           list_down_hosts(connection), now)
         return nova_seams.call_in_cells(context, cells, query_cell)
 
     def _find_changed_reports(

@@ -99,22 +99,34 @@ def call_in_cells(context: Any, cells: Sequence[Any],
             for answer in found.values()]
 
 
-def count_updates_by_second(context: Any, since: datetime.datetime,
+@seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
+def connect_to_database(context: Any) -> sa.Connection:
+    """Return a connection to a cell's database; a context manager closes it.
+
+    :param context: context of the cell.
+    """
+    connection: sa.Connection = main_db.get_engine(context=context).connect()
+    return connection
+
+
+def count_updates_by_second(connection: sa.Connection,
+                            since: datetime.datetime,
                             ) -> dict[datetime.datetime, tuple[int, int]]:
     """Count the compute nodes of a cell by the time of their last update.
 
+    :param connection: connection to the cell's database.
     :param since: earliest time.
     :returns: number of compute nodes and sum of their IDs, by update time.
     """
     node = main_models.ComputeNode
     return {updated: (int(count), int(ids)) for updated, count, ids
-            in _run_database_query(context, sa.select(
+            in connection.execute(sa.select(
                 node.updated_at, sa.func.count(), sa.func.sum(node.id)).where(
                     node.updated_at >= since).group_by(node.updated_at))}
 
 
 def list_compute_nodes(
-        context: Any, since: datetime.datetime | None = None,
+        connection: sa.Connection, since: datetime.datetime | None = None,
         omitted: Collection[datetime.datetime] = (),
         keys: Iterable[str] = ()) -> list[ComputeNodes]:
     """Return the compute nodes of a cell, or those changed since a time.
@@ -123,12 +135,13 @@ def list_compute_nodes(
     one JSON object for each update time, because the client takes much more
     processor time for a row than for a member of an object.
 
+    :param connection: connection to the cell's database.
     :param since: the time; None for all compute nodes, without digests.
     :param omitted: update times of compute nodes to omit.
     :param keys: keys of the stats that the digests cover.
     """
     node = main_models.ComputeNode
-    dialect = _get_dialect(context)
+    dialect = connection.dialect.name
     aggregate = getattr(sa.func, _JSON_AGGREGATES.get(
         dialect, 'json_objectagg'))
     digest = _NO_DIGEST if since is None else _make_digest_expression(
@@ -145,28 +158,28 @@ def list_compute_nodes(
                     node.updated_at.not_in(list(omitted))),
             node.deleted_at >= since,
             sa.and_(node.updated_at.is_(None), node.deleted == 0)))
-    return [ComputeNodes(*row) for row in _run_database_query(context, query)]
+    return [ComputeNodes(*row) for row in connection.execute(query)]
 
 
-def get_database_time(context: Any) -> datetime.datetime:
+def get_database_time(connection: sa.Connection) -> datetime.datetime:
     """Return the current time of a cell's database.
 
     The time is in UTC, without a time zone.
     """
-    with main_db.get_engine(context=context).connect() as connection:
-        clock = {'mysql': sa.func.utc_timestamp(6),
-                 'postgresql': sa.func.timezone('UTC', sa.func.now())}.get(
-                     connection.dialect.name, sa.func.current_timestamp())
-        found = connection.execute(sa.select(
-            sa.type_coerce(clock, sa.DateTime()))).scalar_one()
+    clock = {'mysql': sa.func.utc_timestamp(6),
+             'postgresql': sa.func.timezone('UTC', sa.func.now())}.get(
+                 connection.dialect.name, sa.func.current_timestamp())
+    found = connection.execute(sa.select(
+        sa.type_coerce(clock, sa.DateTime()))).scalar_one()
     return datetime.datetime.fromisoformat(str(found))
 
 
 def read_compute_node_reports(
-        context: Any, uuids: Sequence[str],
+        connection: sa.Connection, uuids: Sequence[str],
         keys: Iterable[str]) -> list[Mapping[str, Any]]:
     """Read the resource reports of a cell's compute nodes from the database.
 
+    :param connection: connection to the cell's database.
     :param keys: keys of the stats that the digests cover.
     :returns: for each compute node the columns that the scheduler's index of
         hosts uses, and the digest, by name.
@@ -174,11 +187,11 @@ def read_compute_node_reports(
     node = main_models.ComputeNode
     columns = [getattr(node, name) for name in _REPORTED]
     columns.append(_make_digest_expression(
-        _get_dialect(context), tuple(keys)).label('digest'))
+        connection.dialect.name, tuple(keys)).label('digest'))
     found: list[Mapping[str, Any]] = []
     for first in range(0, len(uuids), _AT_A_TIME):
-        found += (row._mapping for row in _run_database_query(
-            context, sa.select(*columns).where(
+        found += (row._mapping for row in connection.execute(
+            sa.select(*columns).where(
                 node.deleted == 0,
                 node.uuid.in_(uuids[first:first + _AT_A_TIME]))))
     return found
@@ -216,10 +229,12 @@ def _make_digest_expression(dialect: str, keys: tuple[str, ...]) -> Any:
     return sa.case((sa.func.json_valid(node.stats) == 1, digest))
 
 
-def list_unavailable_hosts(context: Any) -> set[str]:
+def list_unavailable_hosts(connection: sa.Connection) -> set[str]:
     """Return the hosts of a cell whose nova-compute is disabled or down.
 
     A service is down by the same rule as in ``nova.servicegroup.drivers.db``.
+
+    :param connection: connection to the cell's database.
     """
     service = main_models.Service
     last_seen = sa.func.coalesce(service.last_seen_up, service.updated_at,
@@ -230,19 +245,7 @@ def list_unavailable_hosts(context: Any) -> set[str]:
         service.deleted == 0, service.binary == 'nova-compute',
         sa.or_(service.disabled == sa.true(),
                service.forced_down == sa.true(), last_seen < oldest))
-    return {row.host for row in _run_database_query(context, query)}
-
-
-def _get_dialect(context: Any) -> str:
-    """Return SQLAlchemy's name of a cell database's dialect."""
-    return str(main_db.get_engine(context=context).dialect.name)
-
-
-@seam('nova.db.main.api.get_engine', ('use_slave', 'context'))
-def _run_database_query(context: Any, query: Any) -> list[Any]:
-    """Run a query on a cell's database and return its rows."""
-    with main_db.get_engine(context=context).connect() as connection:
-        return list(connection.execute(query))
+    return {row.host for row in connection.execute(query)}
 
 
 class _HostTopology(numa_object.NUMATopology):
@@ -348,9 +351,10 @@ def _read_services(context: Any,
     query = sa.select(*service.__table__.c).where(
         service.deleted == 0, service.binary == 'nova-compute',
         service.host.in_(sorted(hosts)))
-    return [{name: _add_utc_time_zone(value)
-             for name, value in row._mapping.items()}
-            for row in _run_database_query(context, query)]
+    with connect_to_database(context) as connection:
+        return [{name: _add_utc_time_zone(value)
+                 for name, value in row._mapping.items()}
+                for row in connection.execute(query)]
 
 
 def _add_utc_time_zone(value: Any) -> Any:

@@ -88,6 +88,15 @@ class FeedTestCase(base.TestCase):
 
 class LookTest(FeedTestCase):
 
+    def test_refresh_connects_to_each_database_once(self):
+        connections = []
+        sa.event.listen(self.engine, 'engine_connect', connections.append)
+        for _time in range(2):
+            self.add(f'host{_time}', _TIME)
+            connections.clear()
+            self.refresh_and_count()
+            self.assertEqual(1, len(connections))
+
     def test_refresh_reads_all_hosts_and_then_those_that_changed(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
@@ -442,12 +451,9 @@ class ChangedReportTest(FeedTestCase):
 class DatabaseTimeTest(base.TestCase):
 
     def test_database_time_of_sqlite_is_utc(self):
-        engine = sa.create_engine('sqlite://')
-        self.useFixture(fixtures.MonkeyPatch(
-            'ghsched_nova.features.index.nova_seams.main_db.get_engine',
-            lambda context: engine))
         before = timeutils.utcnow().replace(microsecond=0)
-        found = nova_seams.get_database_time(None)
+        with sa.create_engine('sqlite://').connect() as connection:
+            found = nova_seams.get_database_time(connection)
         self.assertTrue(before <= found <= timeutils.utcnow(), found)
 
 
