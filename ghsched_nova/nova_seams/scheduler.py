@@ -44,8 +44,9 @@ from ghsched_placement.providers import names
 
 seam = registry.make_seam_decorator(registry.SCHEDULER)
 
-_POOLS = ('Lists the pools of devices that a claim chooses from; Nova has '
-          'public functions only for whether a request fits.')
+#: Status of Placement's answer to a claim that succeeded.
+_CLAIMED = 204
+
 
 
 @seam('nova.scheduler.request_filter.ALL_REQUEST_FILTERS',
@@ -265,8 +266,7 @@ def claim_resources(client: Any, context: Any, consumer: str,
         resources; empty if the claim failed.
     """
     wanted = frozenset(request['allocations'])
-    if not any(names.OUR_CLASSES.intersection(allocation['resources'])
-               for allocation in request['allocations'].values()):
+    if not has_ghsched_class(request):
         claimed = client.claim_resources(context, consumer, request, *args,
                                          **kwargs)
         return wanted if claimed else frozenset()
@@ -280,6 +280,34 @@ def claim_resources(client: Any, context: Any, consumer: str,
         claimed = client.claim_resources(context, consumer, request, *args,
                                          **kwargs)
     return wanted if claimed else frozenset()
+
+
+def has_ghsched_class(request: Mapping[str, Any]) -> bool:
+    """Return whether an allocation candidate has a resource class of ghsched.
+    """
+    return any(names.OUR_CLASSES.intersection(allocation['resources'])
+               for allocation in request['allocations'].values())
+
+
+@seam('nova.scheduler.client.report.SchedulerReportClient.post',
+      ('self', 'url', 'data', 'version', 'global_request_id'))
+def claim_all_or_none(client: Any, context: Any,
+                      requests: Mapping[str, Mapping[str, Any]],
+                      project_id: str, user_id: str,
+                      allocation_request_version: str,
+                      **_consumer_generation: Any) -> bool:
+    """Claim the resources of several new guests by one request to Placement.
+
+    :param requests: allocation candidate of each guest, by its UUID.
+    :returns: whether the guests have their resources; if not, none has any.
+    """
+    answer = client.post('/allocations', {
+        consumer: {**request, 'project_id': project_id, 'user_id': user_id,
+                   'consumer_generation': None}
+        for consumer, request in requests.items()},
+        version=allocation_request_version,
+        global_request_id=context.global_id)
+    return bool(answer.status_code == _CLAIMED)
 
 
 def get_chosen_nodes(state: Any) -> tuple[int, ...] | None:

@@ -258,6 +258,8 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
 
     def _select_hosts(self, call: SelectCall) -> Any:
         """Select hosts by Nova's method; unwrap the errors that it raises."""
+        self._seen.claims.begin_search(
+            len(call.keywords.get('instance_uuids') or ()))
         try:
             return super().select_destinations(
                 call.context, *call.arguments, **call.keywords)

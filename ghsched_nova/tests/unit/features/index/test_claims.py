@@ -58,6 +58,8 @@ class Placement:
     def __init__(self, **allocations):
         self.allocations = allocations
         self.fails = False
+        self.refused = ()
+        self.calls = []
 
     def get(self, url, **_kwargs):
         found = self.allocations.get(url.rsplit('/', 1)[1], {})
@@ -67,6 +69,9 @@ class Placement:
 
     def put(self, url, **kwargs):
         consumer, body = url.rsplit('/', 1)[1], kwargs['json']
+        self.calls.append(consumer)
+        if not {*body['allocations']}.isdisjoint(self.refused):
+            return response(409, {'errors': [{'code': '', 'detail': 'full'}]})
         known = self.allocations.get(consumer)
         if (body['consumer_generation'] is None) is not (not known):
             return response(409, {'errors': [{
@@ -75,6 +80,20 @@ class Placement:
         self.allocations[consumer] = body['allocations']
         if not body['allocations']:
             del self.allocations[consumer]
+        if self.fails:
+            raise OSError('the answer is lost')
+        return response(204)
+
+    def post(self, url, **kwargs):
+        assert url == '/allocations', url
+        bodies = kwargs['json']
+        self.calls.append(' '.join(bodies))
+        if any(not {*body['allocations']}.isdisjoint(self.refused)
+               or consumer in self.allocations
+               for consumer, body in bodies.items()):
+            return response(409, {'errors': [{'code': '', 'detail': 'full'}]})
+        self.allocations |= {consumer: body['allocations']
+                             for consumer, body in bodies.items()}
         if self.fails:
             raise OSError('the answer is lost')
         return response(204)
@@ -145,6 +164,58 @@ class ClaimsTest(base.TestCase):
         self.claims.release_claims(self.context)
         self.assertIn('cannot remove the allocations of a failed scheduling '
                       'request from Placement: no network', log.output)
+
+    def use_several(self, *refused):
+        self.use()
+        self.placement.refused = refused
+        self.claims.begin_search(3)
+
+    def claim_on(self, consumer, host):
+        return self.claim(consumer, **{host: CLAIM['node']})
+
+    def test_claims_of_several_servers_are_one_request(self):
+        self.use_several()
+        for server in 'abc':
+            self.assertEqual([], self.placement.calls)
+            self.assertTrue(self.claim_on(server, 'host'))
+        self.assertEqual(['a b c'], self.placement.calls)
+        self.assertEqual({*'abc'}, {*self.placement.allocations})
+        self.claims.release_claims(self.context)
+        self.assertEqual({}, self.placement.allocations)
+
+    def test_claims_without_an_answer_are_released(self):
+        self.use_several()
+        self.placement.fails = True
+        self.claim_on('a', 'host')
+        self.claim_on('b', 'host')
+        self.assertRaises(OSError, self.claim_on, 'c', 'host')
+        self.placement.fails = False
+        self.claims.release_claims(self.context)
+        self.assertEqual({}, self.placement.allocations)
+
+    def test_last_server_refused_is_claimed_on_another_host(self):
+        self.use_several('full')
+        self.claim_on('a', 'host')
+        self.claim_on('b', 'host')
+        self.assertFalse(self.claim_on('c', 'full'))
+        self.assertTrue(self.claim_on('c', 'host'))
+        self.assertEqual(['a b c', 'a', 'b', 'c', 'c'], self.placement.calls)
+        self.assertEqual({*'abc'}, {*self.placement.allocations})
+
+    def test_earlier_server_refused_refuses_the_search(self):
+        self.use_several('full')
+        self.claim_on('a', 'host')
+        self.claim_on('b', 'full')
+        self.assertFalse(self.claim_on('c', 'host'))
+        self.assertFalse(self.claim_on('c', 'other'))
+        self.assertEqual(['a b c', 'a', 'b'], self.placement.calls)
+
+    def test_search_that_ended_early_leaves_no_claim_to_the_next(self):
+        self.use_several()
+        self.claim_on('a', 'host')
+        self.claims.begin_search(1)
+        self.assertTrue(self.claim_on('b', 'host'))
+        self.assertEqual(['b'], self.placement.calls)
 
     def test_start_forgets_the_claims_of_the_last_request(self):
         self.use()
