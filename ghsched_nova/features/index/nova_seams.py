@@ -17,6 +17,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import datetime
 import functools
 from typing import Any
@@ -32,6 +33,7 @@ from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 import sqlalchemy as sa
 
+from ghsched_nova.features.index.aged_cache import AgedCache
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
@@ -303,6 +305,31 @@ def cache_host_topologies(size: int) -> None:
         'nova.objects.numa.NUMATopology.obj_from_db_obj',
         lambda _original, document: _HostTopology(
             functools.partial(parse, document)))
+
+
+@seam('nova.scheduler.request_filter._should_filter_by_owner', ('context',),
+      may_be_missing=True)
+def cache_service_versions(max_age: float) -> None:
+    """Make nova-scheduler read the oldest nova-compute's version seldom.
+
+    Nova reads it from each cell with each request, to find out whether all
+    hosts have the trait of their owner. Versions never go back.
+
+    :param max_age: seconds for which the answer is used.
+    """
+    answers = AgedCache[None, bool](max_age, 1)
+
+    def ask_seldom(original: Callable[[Any], bool], context: Any) -> bool:
+        answer = answers.get_fresh_value(None)
+        if not answer:
+            answer = original(context)
+            answers.set_value(None, answer)
+        return answer
+
+    with contextlib.suppress(registry.IncompatibleNova):
+        registry.replace_function(
+            'nova.scheduler.request_filter._should_filter_by_owner',
+            ask_seldom)
 
 
 @seam('nova.scheduler.host_manager.HostManager.enabled_cells')
