@@ -496,9 +496,7 @@ def _remove_pseudo_networks(limits: Any) -> Any:
             and names.parse_node_count_physnet(physnet) is None}
     if kept == known:
         return limits
-    limits = limits.obj_clone()
-    limits.network_metadata.physnets = kept
-    return limits
+    return make_limits(limits, kept, limits.network_metadata.tunneled)
 
 
 def make_limits(node: Any, physnets: set[str], tunneled: bool) -> Any:

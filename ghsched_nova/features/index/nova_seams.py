@@ -336,14 +336,15 @@ def cache_service_versions(max_age: float) -> None:
 @seam('nova.scheduler.host_manager.HostManager.aggs_by_id')
 @seam('nova.scheduler.host_manager.HostManager.host_aggregates_map')
 @seam('nova.scheduler.host_manager.HostManager._get_host_states',
-      ('self', 'context', 'compute_nodes', 'services'),
-      called='Makes states of some hosts; the public functions read the '
-             'services of all hosts.')
+      ('self', 'context', 'compute_nodes', 'services'))
+@seam('nova.objects.compute_node.ComputeNode._from_db_object',
+      ('context', 'compute', 'db_compute'))
 def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
                     spec: RequestSpec) -> list[Any]:
     """Return nova-scheduler's states of some hosts, as its filters need them.
 
-    Only the service records of these hosts are read.
+    Only the service records of these hosts are read, and both kinds of records
+    over one connection for each cell.
     ``HostManager.get_host_states_by_uuids`` reads those of all hosts.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
@@ -354,9 +355,15 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
              if wanted in (None, cell.uuid)]
 
     def read_nodes_of_cell(in_cell: Any) -> Any:
-        nodes = objects.ComputeNodeList.get_all_by_uuids(in_cell, uuids)
-        hosts = {node.host for node in nodes}
-        return in_cell.cell_uuid, list(nodes), _read_services(in_cell, hosts)
+        node = main_models.ComputeNode
+        with connect_to_database(in_cell) as connection:
+            nodes = [objects.ComputeNode._from_db_object(
+                in_cell, objects.ComputeNode(), row._mapping)
+                for row in connection.execute(sa.select(
+                    *node.__table__.c).where(
+                        node.deleted == 0, node.uuid.in_(uuids)))]
+            return in_cell.cell_uuid, nodes, _read_services(
+                connection, {found.host for found in nodes})
     nodes: dict[str, list[Any]] = {}
     services: dict[str, Mapping[str, Any]] = {}
     for answer in call_in_cells(context, cells, read_nodes_of_cell):
@@ -367,7 +374,7 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
     return list(manager._get_host_states(context, nodes, services))
 
 
-def _read_services(context: Any,
+def _read_services(connection: sa.Connection,
                    hosts: Iterable[str]) -> list[Mapping[str, Any]]:
     """Read the nova-compute services of some hosts of a cell in one query.
 
@@ -378,10 +385,9 @@ def _read_services(context: Any,
     query = sa.select(*service.__table__.c).where(
         service.deleted == 0, service.binary == 'nova-compute',
         service.host.in_(sorted(hosts)))
-    with connect_to_database(context) as connection:
-        return [{name: _add_utc_time_zone(value)
-                 for name, value in row._mapping.items()}
-                for row in connection.execute(query)]
+    return [{name: _add_utc_time_zone(value)
+             for name, value in row._mapping.items()}
+            for row in connection.execute(query)]
 
 
 def _add_utc_time_zone(value: Any) -> Any:
