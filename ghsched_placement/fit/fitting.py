@@ -426,18 +426,39 @@ def take_guest(host: capacity.HostInventory, demand: GuestDemand,
 
 
 def give_guest(host: capacity.HostInventory, demand: GuestDemand,
-               nodes: Sequence[int]) -> capacity.HostInventory:
+               nodes: Sequence[int],
+               by_cache: Sequence[Sequence[int]] = ()
+               ) -> capacity.HostInventory:
     """Return a host with the resources of one of its guests free.
 
     VFs are not freed: no record says of which PF they are.
 
     :param nodes: host NUMA node of each guest NUMA node.
+    :param by_cache: number of the dedicated CPUs that each guest node has of
+        each L3 cache, see :func:`count_taken_by_cache`; empty if unknown.
     """
-    return _change_usage(host, demand, nodes, -1)
+    return _change_usage(host, demand, nodes, -1, by_cache)
+
+
+def count_taken_by_cache(before: capacity.HostInventory,
+                         after: capacity.HostInventory,
+                         nodes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return how many dedicated CPUs of each L3 cache a guest has taken.
+
+    :param before: the host before :func:`take_guest`, and after.
+    :param nodes: host NUMA node of each guest NUMA node.
+    :returns: number of CPUs of each L3 cache for each guest NUMA node.
+    """
+    was, now = ({node.number: node.room.caches for node in host.nodes
+                 if node.room} for host in (before, after))
+    return [tuple(new.used - old.used for old, new in zip(
+        was.get(node, ()), now.get(node, ()), strict=True)) for node in nodes]
 
 
 def _change_usage(host: capacity.HostInventory, demand: GuestDemand,
-                  nodes: Sequence[int], sign: int) -> capacity.HostInventory:
+                  nodes: Sequence[int], sign: int,
+                  by_cache: Sequence[Sequence[int]] = ()
+                  ) -> capacity.HostInventory:
     guest_nodes = {node: number for number, node in enumerate(nodes)}
     amounts = {**demand.get_root_amounts(host),
                names.RESCTRL_GROUP: len(demand.policy.groups)}
@@ -448,17 +469,20 @@ def _change_usage(host: capacity.HostInventory, demand: GuestDemand,
         nodes=tuple(
             node if node.number is None or node.number not in guest_nodes
             else _change_node_usage(node, demand, guest_nodes[node.number],
-                                    sign) for node in host.nodes))
+                                    sign, by_cache) for node in host.nodes))
 
 
 def _change_node_usage(node: capacity.NodeInventory, demand: GuestDemand,
-                       guest_node: int, sign: int) -> capacity.NodeInventory:
+                       guest_node: int, sign: int,
+                       by_cache: Sequence[Sequence[int]]
+                       ) -> capacity.NodeInventory:
     amounts = demand.get_node_amounts(guest_node)
     room = node.room
     if room is not None and demand.needs:
-        change = (room.subtract_guest_node if sign > 0
-                  else room.release_guest_node)
-        room = change(demand.needs[guest_node], demand.page_size)
+        need = demand.needs[guest_node], demand.page_size
+        room = (room.subtract_guest_node(*need) if sign > 0
+                else room.release_guest_node(
+                    *need, by_cache[guest_node] if by_cache else ()))
     return replace(node, room=room, stocks={
         name: replace(stock, used=stock.used + sign * amounts.get(name, 0))
         for name, stock in node.stocks.items()})

@@ -32,6 +32,7 @@ import math
 from typing import Any
 from typing import NamedTuple
 
+from ghsched_placement.base import cpulist
 from ghsched_placement.base import wire
 from ghsched_placement.fit import parts
 from ghsched_placement.flavor.topology import GuestNode
@@ -117,15 +118,24 @@ class CacheCpus:
 
     :param total: number of the CPUs.
     :param used: number of these CPUs that guests use.
+    :param cpus: list of the CPUs, such as ``0-7``; empty if unknown.
     """
 
     total: int
     used: int = 0
+    cpus: str = dataclasses.field(default='', compare=False)
 
     @property
     def free(self) -> int:
         """Number of the CPUs that no guest uses."""
         return max(0, self.total - self.used)
+
+    def use(self, number: int) -> 'CacheCpus':
+        """Return the cache with more of its CPUs used.
+
+        :param number: number of CPUs; negative for CPUs that get free.
+        """
+        return dataclasses.replace(self, used=max(0, self.used + number))
 
 
 def make_cache_cpus(dedicated: Set[int], pinned: Set[int],
@@ -141,7 +151,8 @@ def make_cache_cpus(dedicated: Set[int], pinned: Set[int],
     found = sorted(filter(None, (dedicated & one for one in caches)), key=min)
     if len(found) < 2 or not dedicated <= set().union(*found):
         return ()
-    return tuple(CacheCpus(len(one), len(one & pinned)) for one in found)
+    return tuple(CacheCpus(len(one), len(one & pinned),
+                           cpulist.render_cpu_list(one)) for one in found)
 
 
 def take_first_cpus(caches: Sequence[CacheCpus],
@@ -151,9 +162,8 @@ def take_first_cpus(caches: Sequence[CacheCpus],
     :param number: number of CPUs.
     """
     before = itertools.accumulate((one.free for one in caches), initial=0)
-    return tuple(CacheCpus(one.total, one.used + max(0, min(
-        one.free, number - taken)))
-        for one, taken in zip(caches, before, strict=False))
+    return tuple(one.use(max(0, min(one.free, number - taken)))
+                 for one, taken in zip(caches, before, strict=False))
 
 
 class Shortage(NamedTuple):
@@ -233,6 +243,11 @@ class NodeCapacity:
         """
         return sorted((one.free for one in self.caches), reverse=True)
 
+    def count_by_cache(self, cpus: Set[int]) -> tuple[int, ...]:
+        """Return how many of some CPUs each L3 cache of the node has."""
+        return tuple(len(cpulist.parse_cpu_list(one.cpus) & cpus)
+                     for one in self.caches)
+
     @property
     def memory_capacity(self) -> int:
         """MiB of memory that guests may have in total.
@@ -273,18 +288,23 @@ class NodeCapacity:
             guest, self._choose_pages(guest, page_size), 1)
 
     def release_guest_node(self, guest: GuestNode,
-                           page_size: PageSize = None) -> 'NodeCapacity':
+                           page_size: PageSize = None,
+                           by_cache: Sequence[int] = ()) -> 'NodeCapacity':
         """Return the host node's capacity after a guest NUMA node is removed.
 
         :param page_size: memory page size that the guest asks for. Pages of
             this size in KiB are freed, and pages of the smallest size if it is
             None. For other values, such as ``large``, the size of the guest's
-            pages is unknown, and no pages are freed. The L3 caches of the
-            guest's CPUs are unknown, too, and no CPUs of caches are freed.
+            pages is unknown, and no pages are freed.
+        :param by_cache: number of the guest node's dedicated CPUs of each L3
+            cache; empty if unknown: no CPUs of caches are freed then.
         """
-        return self._add_or_remove_guest_node(guest, next(
+        after = self._add_or_remove_guest_node(guest, next(
             (one for one in self.pages
              if page_size in (None, one.size_kb)), None), -1)
+        return dataclasses.replace(after, caches=tuple(
+            one.use(-number) for one, number
+            in zip(self.caches, by_cache, strict=True))) if by_cache else after
 
     def _add_or_remove_guest_node(self, guest: GuestNode, chosen: Pages | None,
                                   sign: int) -> 'NodeCapacity':
@@ -313,8 +333,8 @@ class NodeCapacity:
             return take_first_cpus(self.caches, guest.pinned)
         left = parts.take_amounts([one.free for one in self.caches],
                                   guest.pinned, len(self.caches))
-        return tuple(CacheCpus(cache.total, cache.total - free)
-                     for cache, free in zip(self.caches, left, strict=True))
+        return tuple(cache.use(cache.free - free) for cache, free
+                     in zip(self.caches, left, strict=True))
 
     def _make_cache_shortage(self, guest: GuestNode) -> Shortage:
         """Return how many CPUs of few L3 caches a host node lacks for a guest.
@@ -442,10 +462,16 @@ def _parse_node_capacity(mapping: Any) -> NodeCapacity:
         wire.check_number(values.get(name, 1.0), wire.MAX_LOAD)
     return NodeCapacity(**{'node': 0, **values}, pages=tuple(sorted(
         map(_parse_pages, wire.check_list(mapping.get('pages', ()))),
-        key=lambda one: one.size_kb)), caches=tuple(
-            CacheCpus(**{'total': 0, **wire.check_fields(CacheCpus, one)})
-            for one in wire.check_list(mapping.get('caches', ()),
-                                       MAX_CACHES)))
+        key=lambda one: one.size_kb)), caches=tuple(map(
+            _parse_cache, wire.check_list(mapping.get('caches', ()),
+                                          MAX_CACHES))))
+
+
+def _parse_cache(mapping: Any) -> CacheCpus:
+    cache = CacheCpus(**{'total': 0,
+                         **wire.check_fields(CacheCpus, mapping)})
+    cpulist.parse_cpu_list(cache.cpus)
+    return cache
 
 
 def _parse_pages(mapping: Any) -> Pages:

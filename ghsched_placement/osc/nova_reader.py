@@ -224,9 +224,23 @@ class NovaReader:
         :returns: empty for a deleted server or a server without a NUMA
             topology.
         """
-        answer = self.query_nova(f'/servers/{uuid}/topology', _TOPOLOGY,
-                                 default={'nodes': []})
-        return tuple(cell.get('host_node') for cell in answer['nodes'])
+        return tuple(cell.get('host_node')
+                     for cell in self._list_guest_cells(uuid))
+
+    def get_dedicated_cpus(self, uuid: str) -> frozenset[int]:
+        """Return the dedicated host CPUs of a server.
+
+        :returns: empty if it has none, or if Nova does not show them to the
+            user.
+        """
+        return frozenset(cpu for cell in self._list_guest_cells(uuid)
+                         for cpu in cell.get('cpu_pinning', {}).values())
+
+    def _list_guest_cells(self, uuid: str) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = self.query_nova(
+            f'/servers/{uuid}/topology', _TOPOLOGY,
+            default={'nodes': []})['nodes']
+        return found
 
     def list_migrations_in_progress(self) -> dict[str, str]:
         """Map the UUID of each migration in progress to its server's UUID."""

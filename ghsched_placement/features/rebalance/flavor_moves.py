@@ -54,6 +54,8 @@ class MovableGuest:
     :param vcpus: number of its vCPUs.
     :param inside: whether it can be moved to another NUMA node of its host.
     :param between: whether it can be migrated to another host.
+    :param by_cache: number of its dedicated CPUs of each L3 cache of its host
+        NUMA node; empty if unknown.
     """
 
     uuid: str
@@ -63,6 +65,12 @@ class MovableGuest:
     vcpus: int = 1
     inside: bool = True
     between: bool = True
+    by_cache: tuple[int, ...] = ()
+
+    def leave(self, host: capacity.HostInventory) -> capacity.HostInventory:
+        """Return the guest's host with the resources of the guest free."""
+        return fitting.give_guest(host, self.demand, (self.spot.node,),
+                                  (self.by_cache,))
 
 
 @dataclass(frozen=True)
@@ -96,13 +104,14 @@ class _Cloud:
 
         :param spot: host NUMA node to move the guest to.
         """
-        origin = fitting.give_guest(
-            self.hosts[guest.spot.host], guest.demand, (guest.spot.node,))
-        hosts = {**self.hosts, guest.spot.host: origin}
-        hosts[spot.host] = fitting.take_guest(
-            hosts[spot.host], guest.demand, (spot.node,))
-        return _Cloud(hosts, {**self.guests,
-                              guest.uuid: replace(guest, spot=spot)})
+        hosts = {**self.hosts, guest.spot.host: guest.leave(
+            self.hosts[guest.spot.host])}
+        before, nodes = hosts[spot.host], (spot.node,)
+        after = fitting.take_guest(before, guest.demand, nodes)
+        by_cache, = fitting.count_taken_by_cache(before, after, nodes)
+        return _Cloud({**hosts, spot.host: after}, {
+            **self.guests, guest.uuid: replace(guest, spot=spot,
+                                               by_cache=by_cache)})
 
 
 def plan_moves_for_flavor(hosts: Sequence[capacity.HostInventory],
@@ -247,8 +256,7 @@ class _Search:
         :param cloud: state of the cloud after the moves so far.
         :param stay_on_host: whether the guest must stay on its host.
         """
-        host = fitting.give_guest(
-            cloud.hosts[guest.spot.host], guest.demand, (guest.spot.node,))
+        host = guest.leave(cloud.hosts[guest.spot.host])
         for node in host.nodes if guest.inside else ():
             if node.number not in (None, guest.spot.node) and self._check_fit(
                     replace(host, nodes=(node,)), guest.demand).guests:

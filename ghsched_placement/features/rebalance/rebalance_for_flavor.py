@@ -231,6 +231,18 @@ class _FlavorParser:
             size, extra_specs, self._hosts, {}, self._accounting,
             self._owned)]
 
+    def count_cpus_by_cache(self, spot: Spot, list_cpus: Callable[
+            [], frozenset[int]]) -> tuple[int, ...]:
+        """Return how many CPUs of each L3 cache of a host node a server has.
+
+        :param list_cpus: function that returns the server's dedicated CPUs.
+        :returns: empty if all CPUs of the node share one cache.
+        """
+        room = next((node.room for host in self._hosts
+                     if host.name == spot.host for node in host.nodes
+                     if node.number == spot.node), None)
+        return room.count_by_cache(list_cpus()) if room and room.caches else ()
+
 
 def _make_movable_guest(client: clients.Client, parser: _FlavorParser,
                         record: Mapping[str, Any]
@@ -255,6 +267,8 @@ def _make_movable_guest(client: clients.Client, parser: _FlavorParser,
         return None
     if not flavor_moves.is_guest_movable(demand, demand.guest_nodes):
         return None
+    spot = Spot(str(record[observe.HYPERVISOR]), nodes[0])
     return flavor_moves.MovableGuest(
-        record['id'], Spot(str(record[observe.HYPERVISOR]), nodes[0]), demand,
-        size.memory_mb, size.vcpus)
+        record['id'], spot, demand, size.memory_mb, size.vcpus,
+        by_cache=parser.count_cpus_by_cache(
+            spot, lambda: client.get_dedicated_cpus(record['id'])))

@@ -24,6 +24,7 @@ from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit.guest_demand import GuestDemand
+from ghsched_placement.fit.node_capacity import CacheCpus
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -204,6 +205,58 @@ class PlanTest(base.TestCase):
         self.assertTrue(
             flavor_moves.plan_moves_for_flavor(found, guests,
                                                [wish(190)]).is_cut)
+
+
+class CacheTest(base.TestCase):
+    """Guests with dedicated CPUs of few L3 caches."""
+
+    def make_host(self, *free_by_node):
+        """Return a host with L3 caches of 8 CPUs.
+
+        :param free_by_node: free CPUs of the caches of each node.
+        """
+        host = clouds.host(*map(clouds.node, range(len(free_by_node))),
+                           PCPU=64, MEMORY_MB=65536)
+        return capacity.set_node_capacity(host, [NodeCapacity(
+            number, dedicated=8 * len(free), memory=32768,
+            dedicated_used=sum(8 - one for one in free),
+            caches=tuple(CacheCpus(8, 8 - one, f'{first}-{first + 7}')
+                         for first, one in zip(
+                             itertools.count(100 * number, 8), free)))
+            for number, free in enumerate(free_by_node)])
+
+    def make_demand(self, pinned, cpu_cache='require'):
+        return GuestDemand(
+            GuestPolicy(), 1, amounts={'PCPU': pinned, 'MEMORY_MB': 256},
+            needs=(GuestNode(pinned=pinned, memory=256,
+                             cpu_cache=cpu_cache),))
+
+    def test_moved_guest_frees_the_caches_of_its_cpus(self):
+        # Node 0: three CPUs of each cache are used, all by the guest.
+        host = self.make_host([5, 5], [8, 2])
+        for by_cache, fits in (((3, 3), 2), ((), 1), ((3, 0), 1)):
+            guest = flavor_moves.MovableGuest(
+                'guest', Spot('a', 0), self.make_demand(6, ''), 256, 6,
+                by_cache=by_cache)
+            plan = flavor_moves.plan_moves_for_flavor(
+                [host], [guest], [self.make_demand(8)], 2)
+            self.assertEqual((fits, bool(fits > 1)),
+                             (plan.fits, bool(plan.moves)), by_cache)
+
+    def test_guest_that_moved_twice_leaves_caches_as_they_were(self):
+        host = self.make_host([8, 5, 2], [8, 7, 1])
+        for wish_, pinned in itertools.product(('', 'prefer', 'require'),
+                                               range(1, 9)):
+            demand = self.make_demand(pinned, wish_)
+            after = fitting.take_guest(host, demand, (0,))
+            taken = fitting.count_taken_by_cache(host, after, (0,))
+            self.assertEqual(pinned, sum(taken[0]))
+            again = fitting.give_guest(after, demand, (0,), taken)
+            self.assertEqual(host.nodes, again.nodes)
+
+    def test_cpus_of_a_guest_are_counted_by_cache(self):
+        room = self.make_host([8, 8], [8, 8]).nodes[1].room
+        self.assertEqual((2, 1), room.count_by_cache({1, 106, 107, 108}))
 
 
 class OccupancyTest(base.TestCase):

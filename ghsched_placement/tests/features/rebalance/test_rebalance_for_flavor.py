@@ -15,7 +15,10 @@ from unittest import mock
 from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Spot
 from ghsched_placement.features.rebalance import rebalance_for_flavor
+from ghsched_placement.fit import capacity
 from ghsched_placement.fit.guest_demand import GuestDemand
+from ghsched_placement.fit.node_capacity import CacheCpus
+from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.osc import observe
@@ -64,9 +67,11 @@ class QuestionTest(base.TestCase):
 class RunningTest(base.TestCase):
     """Servers that a plan can move."""
 
-    def running(self, nodes, **specs):
-        client = mock.Mock(**{'get_host_numa_nodes.return_value': nodes})
-        wishes = rebalance_for_flavor._FlavorParser((), 'min', False)
+    def running(self, nodes, hosts=(), **specs):
+        client = mock.Mock(**{
+            'get_host_numa_nodes.return_value': nodes,
+            'get_dedicated_cpus.return_value': frozenset({3, 4})})
+        wishes = rebalance_for_flavor._FlavorParser(hosts, 'min', False)
         return rebalance_for_flavor._make_movable_guest(client, wishes, {
             'id': 'u', observe.HYPERVISOR: 'a', 'flavor': {
                 'vcpus': 2, 'ram': 512, 'disk': 1, 'ephemeral': 0, 'swap': 0,
@@ -80,6 +85,14 @@ class RunningTest(base.TestCase):
         self.assertEqual({'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 1},
                          found.demand.amounts)
         self.assertEqual(30, found.demand.policy.nodes[0].minimum)
+
+    def test_dedicated_cpus_of_a_server_are_counted_by_cache(self):
+        host = capacity.set_node_capacity(
+            clouds.host(clouds.node(0), name='a'), [NodeCapacity(0, caches=(
+                CacheCpus(4, 1, '0-3'), CacheCpus(4, 1, '4-7')))])
+        found = self.running((0,), (host,), **{
+            'hw:numa_nodes': '1', 'hw:cpu_policy': 'dedicated'})
+        self.assertEqual((1, 1), found.by_cache)
 
     def test_other_servers_stay(self):
         one = {'hw:numa_nodes': '1'}
