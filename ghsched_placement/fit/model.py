@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from collections import Counter
 from dataclasses import dataclass
 from dataclasses import replace
+import functools
 from functools import cached_property
 from typing import NamedTuple
 from typing import TypeAlias
@@ -181,17 +182,11 @@ class Node:
             if few.amount and (is_alone or not few.may_span):
                 times = parts.count_amounts(
                     [self.free[place] for place in few.places], few.amount,
-                    self._count_parts(few))
+                    _count_parts(self.units.most, few))
                 if times < count:
                     count, limit = times, max(few.places,
                                               key=self.free.__getitem__)
         return count, limit
-
-    def _count_parts(self, few: FewOf) -> int:
-        """Return from how many positions one guest node takes an amount."""
-        return parts.count_least_parts(
-            [self.units.most[place] for place in few.places],
-            few.amount) if few.may_span else 1
 
     def count_guest_nodes(self, need: NodeNeed) -> int:
         """Return how many guest NUMA nodes with equal needs fit on this node.
@@ -219,7 +214,8 @@ class Node:
         """
         if few.may_span:
             left = parts.take_amounts([free[place] for place in few.places],
-                                      few.amount, self._count_parts(few),
+                                      few.amount,
+                                      _count_parts(self.units.most, few),
                                       times)
             for place, amount in zip(few.places, left, strict=True):
                 free[place] = amount
@@ -228,6 +224,17 @@ class Node:
             here = min(times, free[place] // few.amount)
             free[place] -= here * few.amount
             times -= here
+
+
+@functools.lru_cache(maxsize=1024)
+def _count_parts(most: Amounts, few: FewOf) -> int:
+    """Return from how many positions one guest node takes an amount.
+
+    :param most: largest amount of each position.
+    """
+    return parts.count_least_parts(
+        [most[place] for place in few.places],
+        few.amount) if few.may_span else 1
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ The stocks are, for instance, the dedicated CPUs of each L3 cache of a host
 NUMA node.
 """
 
+import bisect
 from collections.abc import Iterable
 from collections.abc import Sequence
 import itertools
@@ -85,7 +86,25 @@ def count_amounts(free: Sequence[int], amount: int, parts: int) -> int:
     """
     if parts == 1:
         return sum([max(0, left) // amount for left in free])
-    times, left = 0, tuple(free)
-    while (after := take_amounts(left, amount, parts)) != left:
-        times, left = times + 1, after
+    left, times = sorted(filter(None, free)), 0
+    while amount and _take_from_sorted(left, amount, parts):
+        times += 1
     return times
+
+
+def _take_from_sorted(left: list[int], amount: int, parts: int) -> bool:
+    """Take an amount as :func:`take_amounts` does, from sorted stocks.
+
+    :param left: amounts that are left, in ascending order; changed in place.
+    :returns: whether so few stocks suffice.
+    """
+    for others in range(len(left) - 1, max(-1, len(left) - 1 - parts), -1):
+        place = bisect.bisect_left(left, amount, 0, others + 1)
+        if place <= others:
+            rest = left.pop(place) - amount
+            del left[others:]
+            if rest:
+                bisect.insort(left, rest)
+            return True
+        amount -= left[others]
+    return False

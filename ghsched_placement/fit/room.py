@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import itertools
 
 from ghsched_placement.fit import model
+from ghsched_placement.fit.node_capacity import CacheCpus
 from ghsched_placement.fit.node_capacity import CPUS
 from ghsched_placement.fit.node_capacity import DEDICATED
 from ghsched_placement.fit.node_capacity import make_caches_word
@@ -78,11 +79,7 @@ def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int],
     small = room.pages[0] if room.pages else None
     unpaged = room.memory - room.memory_used
     by_size = {one.size_kb: one.free_mb for one in room.pages}
-    shared = [(one.free, one.total) for one in sorted(
-        room.caches, key=lambda one: (-one.total, one.used))] or [
-            (model.UNCOUNTED, model.UNCOUNTED)]
-    shared += [(0, 0)] * (caches - len(shared))
-    of_caches = list(zip(*shared[:caches], strict=True)) or [(), ()]
+    of_caches = read_cache_amounts(room.caches, caches)
     return ((room.vcpus_free, room.dedicated_free, room.memory_free,
              model.UNCOUNTED, model.UNCOUNTED,
              small.free_mb if small else unpaged, 0 if small else unpaged,
@@ -91,6 +88,24 @@ def read_free_amounts(room: NodeCapacity | None, sizes: Sequence[int],
              model.UNCOUNTED if small else room.memory, room.memory,
              small.total_mb if small else model.UNCOUNTED,
              *(model.UNCOUNTED for _size in (0, 0, *sizes)), *of_caches[1]))
+
+
+def read_cache_amounts(caches: Iterable[CacheCpus], number: int
+                       ) -> tuple[model.Amounts, model.Amounts]:
+    """Return the dedicated CPUs of the L3 caches of a host NUMA node.
+
+    :param caches: the node's caches; empty if all its CPUs share one, or if
+        they are unknown, which counts as enough.
+    :param number: number of L3 caches of the largest host node.
+    :returns: number of free CPUs of each cache, the largest cache first, and
+        the most that one guest node may have of it.
+    """
+    amounts = [(one.free, one.total) for one in sorted(
+        caches, key=lambda one: (-one.total, one.used))] or [
+            (model.UNCOUNTED, model.UNCOUNTED)]
+    amounts += [(0, 0)] * (number - len(amounts))
+    free, most = list(zip(*amounts[:number], strict=True)) or [(), ()]
+    return free, most
 
 
 def make_need(part: GuestNode, sizes: Sequence[int], page_size: PageSize,

@@ -46,6 +46,7 @@ from ghsched_placement.features.load import load
 from ghsched_placement.providers import names
 
 CPUS = 32            # of a NUMA node
+CACHE_CPUS = 16      # of an L3 cache
 MEMORY = 131072      # MiB of a NUMA node
 SLOTS = 4            # places for guests of a NUMA node
 GUEST_CPUS = 8
@@ -58,7 +59,7 @@ VENDOR, PRODUCT = '15b3', '101e'
 VF_CLASS = f'CUSTOM_PCI_{VENDOR}_{PRODUCT}'.upper()
 CAPABILITIES = ('MEM_BW_MIN', 'MEM_BW_MAX', 'MEM_BW_HARDLIMIT',
                 'MEM_BW_PRIORITY', 'MEM_BW_MONITOR', 'DEVICE_NUMA',
-                'NUMA_AUTO')
+                'NUMA_AUTO', 'CPU_CACHE')
 PROJECT, USER = 'p', 'u'
 
 _ROOT_CLASSES = ('PCPU', 'MEMORY_MB', 'DISK_GB', names.RESCTRL_GROUP)
@@ -283,7 +284,11 @@ def _cell(node: Node) -> Any:
         pinned_cpus=node.pinned, siblings=[{cpu} for cpu in sorted(cpus)],
         mempages=pages, socket=node.number // 2,
         network_metadata=objects.NetworkMetadata(
-            physnets={names.make_node_physnet(node.number)}, tunneled=False))
+            physnets={names.make_node_physnet(node.number), *(
+                names.make_cache_physnet(frozenset(range(
+                    first, first + CACHE_CPUS)))
+                for first in range(min(cpus), max(cpus), CACHE_CPUS))},
+            tunneled=False))
 
 
 def pools(host: Host) -> str:

@@ -116,6 +116,9 @@ _BW1 = ({'ghsched:mem_bw_min': '30'},
 
 KINDS = {
     'plain': Kind(1, 8),
+    # Two guests of other flavors have as many CPUs, of one L3 or of two.
+    'plain12': Kind(1, 12),
+    'cache12': Kind(1, 12, {'ghsched:cpu_cache': 'require'}),
     # Fits on one node of many hosts.
     'auto': Kind(0, 8, _AUTO),
     # Two nodes, since no single node has enough CPUs.

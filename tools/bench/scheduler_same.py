@@ -57,6 +57,8 @@ def request(chance: random.Random) -> labs.Kind:
     if chance.random() < .4:
         specs['ghsched:vfs'] = f'nic:{nodes * chance.choice((1, 4, 30))}'
         specs['ghsched:vfs_locality'] = chance.choice(('node', 'any'))
+    if chance.random() < .3:
+        specs['ghsched:cpu_cache'] = 'require'
     if chance.random() < .2:
         specs['trait:CUSTOM_RARE'] = chance.choice(('required', 'forbidden'))
     return labs.Kind(nodes, nodes * chance.choice((2, 8, 20)), specs)

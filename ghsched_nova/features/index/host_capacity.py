@@ -28,6 +28,8 @@ from typing import NamedTuple
 from ghsched_placement.features.index import headroom
 from ghsched_placement.fit import counting
 from ghsched_placement.fit import model
+from ghsched_placement.fit.node_capacity import CacheCpus
+from ghsched_placement.fit import room
 
 #: Seconds for which a host is not proposed again for requests like one that
 #: was refused there, unless the host reports more free resources.
@@ -37,7 +39,7 @@ REFUSAL_AGE = 60.0
 Device = tuple[str, str]
 
 #: Position of the bandwidth of a host NUMA node, after dedicated and shared
-#: CPUs; memory by page size and devices follow.
+#: CPUs; memory by page size, CPUs by L3 cache and devices follow.
 _BANDWIDTH = 2
 
 #: Free amounts from here on are of resources that the host does not report.
@@ -49,10 +51,18 @@ class IndexTable(NamedTuple):
 
     :param pages: page sizes in KiB; 0 is for memory in pages of any size.
     :param devices: vendor and product of passthrough devices.
+    :param caches: number of L3 caches of the largest NUMA node.
     """
 
     pages: tuple[int, ...]
     devices: tuple[Device, ...]
+    caches: int = 0
+
+    @property
+    def cache_places(self) -> tuple[int, ...]:
+        """Positions of the dedicated CPUs of each L3 cache."""
+        first = _BANDWIDTH + 1 + len(self.pages)
+        return tuple(range(first, first + self.caches))
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,9 @@ class RequestNodeNeed:
     :param page: page size in KiB; 0 for any.
     :param bandwidth: percent of the host node's memory bandwidth.
     :param devices: number of passthrough devices by vendor and product.
+    :param few_caches: whether the dedicated CPUs must share few L3 caches.
+    :param threads: whether a policy chooses hardware threads of these CPUs,
+        which no report counts.
     """
 
     pinned: int = 0
@@ -73,6 +86,8 @@ class RequestNodeNeed:
     page: int = 0
     bandwidth: int = 0
     devices: tuple[tuple[Device, int], ...] = ()
+    few_caches: bool = False
+    threads: bool = False
 
     def read_amounts(self, table: IndexTable, is_reported: bool = True,
                      is_in_placement: bool = True) -> model.NodeNeed:
@@ -87,8 +102,11 @@ class RequestNodeNeed:
             self.bandwidth * is_in_placement,
             *(self.memory * (is_reported and size in (0, self.page))
               for size in table.pages),
+            *(0 for _cache in range(table.caches)),
             *(wanted.get(device, 0) * is_reported
-              for device in table.devices)))
+              for device in table.devices)),
+            (model.FewOf(self.pinned, table.cache_places, may_span=True),)
+            if self.few_caches and is_reported and table.caches else ())
 
 
 @dataclass(frozen=True)
@@ -117,10 +135,12 @@ class RequestNeed:
         """CPUs and memory of the need, which every host report includes.
 
         Bandwidth and control groups are left out, because hosts report them
-        less often, and devices, because they may be on other nodes.
+        less often, devices, because they may be on other nodes, and L3 caches
+        where a policy chooses hardware threads.
         """
         return RequestNeed(tuple(
-            RequestNodeNeed(node.pinned, node.shared, node.memory, node.page)
+            RequestNodeNeed(node.pinned, node.shared, node.memory, node.page,
+                            few_caches=node.few_caches and not node.threads)
             for node in self.nodes))
 
     def read_amounts(self, table: IndexTable, is_reported: bool = True,
@@ -165,6 +185,8 @@ class ReportedNode:
     :param pages: free memory in MiB by page size in KiB. The key 0 is for
         memory in pages of any size.
     :param devices: number of free passthrough devices by vendor and product.
+    :param caches: dedicated CPUs by L3 cache; empty if all share one, or if
+        unknown.
     """
 
     number: int
@@ -172,20 +194,32 @@ class ReportedNode:
     shared: int = 0
     pages: Mapping[int, int] = field(default_factory=dict)
     devices: Mapping[Device, int] = field(default_factory=dict)
+    caches: tuple[CacheCpus, ...] = ()
 
     def read_amounts(self, table: IndexTable, bandwidth: int) -> model.Node:
         """Return the free amounts of this node, by position."""
-        free = (self.pinned, self.shared, bandwidth,
-                *(self.pages.get(size, 0) for size in table.pages),
-                *(self.devices.get(device, 0) for device in table.devices))
-        return model.Node(self.number, free, _make_units(len(free)))
+        by_cache, most = room.read_cache_amounts(self.caches, table.caches)
+        before = (self.pinned, self.shared, bandwidth,
+                  *(self.pages.get(size, 0) for size in table.pages))
+        devices = tuple(self.devices.get(device, 0)
+                        for device in table.devices)
+        return model.Node(self.number, (*before, *by_cache, *devices),
+                          _make_units(len(before), most, len(devices)))
 
 
-@functools.cache
-def _make_units(count: int) -> model.Units:
-    """Return the sizes of allocations of resources with any size."""
-    ones = (1,) * count
-    return model.Units((model.UNCOUNTED,) * count, ones, ones)
+@functools.lru_cache(maxsize=1024)
+def _make_units(count: int, caches: model.Amounts = (),
+                after: int = 0) -> model.Units:
+    """Return the sizes of allocations of resources with any size.
+
+    :param count: number of resources.
+    :param caches: largest amounts of the resources that follow.
+    :param after: number of resources with any size after these.
+    """
+    most = ((model.UNCOUNTED,) * count + caches
+            + (model.UNCOUNTED,) * after)
+    ones = (1,) * len(most)
+    return model.Units(most, ones, ones)
 
 
 @dataclass(frozen=True)
@@ -250,7 +284,8 @@ class ReportedHost:
         return IndexTable(
             tuple(sorted({0}.union(*(node.pages for node in self.nodes)))),
             tuple(sorted(set().union(*(node.devices
-                                       for node in self.nodes)))))
+                                       for node in self.nodes)))),
+            max((len(node.caches) for node in self.nodes), default=0))
 
     @functools.cached_property
     def amounts(self) -> model.Host:

@@ -45,6 +45,7 @@ from ghsched_nova.features.index.host_index import Index
 from ghsched_nova.features.index import nova_seams
 from ghsched_placement.base import wire
 from ghsched_placement.features.index import headroom
+from ghsched_placement.fit.node_capacity import make_cache_cpus
 from ghsched_placement.providers import names
 
 LOG = logging.getLogger(__name__)
@@ -532,9 +533,7 @@ def _add_devices_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
     """
     found = dict(devices)
     for cell in cells:
-        network = cell.get('network_metadata')
-        physnets = _get_object_fields(network)['physnets'] if network else ()
-        for physnet in physnets:
+        for physnet in _list_physnets(cell):
             node = names.parse_cpuless_node_physnet(physnet)
             if node is not None:
                 found[cell['id']] = (found.get(cell['id'], Counter())
@@ -555,6 +554,7 @@ def _parse_node_capacity(
     """
     node = _parse_count(cell['id'])
     pinned = _parse_cpus(cell.get('pcpuset') or [])
+    used = _parse_cpus(cell['pinned_cpus'])
     pages = dict(map(_parse_free_pages,
                      map(_get_object_fields, cell['mempages'])))
     memory = int(_parse_count(cell['memory'])
@@ -563,10 +563,11 @@ def _parse_node_capacity(
                  * _parse_allocation_ratio(report['cpu_allocation_ratio']))
     return ReportedNode(
         number=node,
-        pinned=len(pinned - _parse_cpus(cell['pinned_cpus'])),
+        pinned=len(pinned - used),
         shared=shared - _parse_count(cell['cpu_usage']),
         pages={**pages, 0: memory - _parse_count(cell['memory_usage'])},
-        devices=devices.get(node, {}))
+        devices=devices.get(node, {}),
+        caches=make_cache_cpus(pinned, used, _iterate_caches(cell)))
 
 
 def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
@@ -588,6 +589,24 @@ def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
 
     :param cell: one NUMA node in the host's report.
     """
+    return names.make_node_physnet(cell['id']) in _list_physnets(cell)
+
+
+def _iterate_caches(cell: Mapping[str, Any]) -> Iterator[frozenset[int]]:
+    """Yield the CPUs of each L3 cache of a host NUMA node.
+
+    :raises ValueError: if a CPU has two caches.
+    """
+    seen: frozenset[int] = frozenset()
+    for cpus in map(names.parse_cache_physnet, _list_physnets(cell)):
+        if cpus and seen & cpus:
+            raise ValueError('L3 caches overlap')
+        if cpus:
+            seen |= cpus
+            yield cpus
+
+
+def _list_physnets(cell: Mapping[str, Any]) -> Sequence[str]:
+    """Return the physical networks of a host NUMA node, sorted."""
     network = cell.get('network_metadata')
-    return network is not None and names.make_node_physnet(
-        cell['id']) in _get_object_fields(network)['physnets']
+    return sorted(_get_object_fields(network)['physnets']) if network else ()

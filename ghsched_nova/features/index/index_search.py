@@ -52,6 +52,7 @@ from ghsched_nova import pci_requests
 from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_placement.flavor import policy as policies
+from ghsched_placement.flavor.topology import parse_cpu_cache
 from ghsched_placement.providers import names
 
 LOG = logging.getLogger(__name__)
@@ -168,12 +169,16 @@ def compute_request_need(spec: shared.RequestSpec,
     policy = request_filter.parse_policy(spec)
     demand = policy.get_bandwidth_by_node(accounting) if policy else {}
     devices = _list_required_vfs(spec, policy)
+    few_caches = parse_cpu_cache(spec.flavor.extra_specs) == 'require'
     nodes = tuple(
         RequestNodeNeed(pinned=node.pinned, shared=node.shared,
                         memory=node.memory,
                         page=max(0, cell.pagesize or 0),
                         bandwidth=demand.get(number, 0),
-                        devices=devices.get(number, ()))
+                        devices=devices.get(number, ()),
+                        few_caches=few_caches and node.pinned > 0,
+                        threads=cell.cpu_thread_policy in ('isolate',
+                                                           'require'))
         for number, (cell, node) in enumerate(zip(cells, parts, strict=True)))
     return RequestNeed(nodes, len(policy.groups) if policy else 0,
                        needs_driver=policy is not None,

@@ -13,6 +13,7 @@
 import dataclasses
 import itertools
 import random
+import sys
 
 import fixtures
 from hypothesis import given
@@ -25,6 +26,7 @@ from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_nova.features.index.host_capacity import RequestNodeNeed
 from ghsched_nova.features.index import host_index
 from ghsched_placement.features.index import headroom
+from ghsched_placement.fit.node_capacity import CacheCpus
 from ghsched_placement.tests import base
 
 NIC = ('15b3', '101e')
@@ -123,6 +125,110 @@ class FitTest(base.TestCase):
             self.assertLessEqual((pinned, True), (
                 rooms[place][0], rooms[place][1] >= bandwidth))
         self.assertEqual(len(found or ()), len(set(found or ())))
+
+
+class CacheTest(base.TestCase):
+    """Guests whose dedicated CPUs must share few L3 caches."""
+
+    WISH = RequestNodeNeed(pinned=6, few_caches=True)
+
+    def make_row(self, *free_by_node, size=8, name='a', **values):
+        """Return a host with L3 caches of equal size.
+
+        :param free_by_node: free CPUs of the caches of each node; empty for a
+            node with one cache and 16 free CPUs.
+        """
+        return row(name, nodes=[
+            node(number, pinned=sum(free) or 16, caches=tuple(
+                CacheCpus(size, size - one) for one in free), **values)
+            for number, free in enumerate(free_by_node)])
+
+    def fit(self, wanted, *free_by_node, **values):
+        return host_index.IndexedHost(self.make_row(
+            *free_by_node, **values)).view.assign_nodes(need(*wanted))
+
+    def test_node_whose_free_cpus_are_of_many_caches_is_left_out(self):
+        self.assertIsNone(self.fit([self.WISH], (5, 5), (0, 4)))
+        self.assertEqual((1,), self.fit([self.WISH], (5, 5), (2, 6)))
+        self.assertEqual((1,), self.fit([self.WISH], (5, 5), ()))
+        self.assertEqual((0,), self.fit(
+            [RequestNodeNeed(pinned=6)], (5, 5), (2, 6)))
+
+    def test_fit_finds_nodes_whenever_a_search_of_all_caches_does(self):
+        chance = random.Random(47)  # noqa: S311
+        for _case in range(300):
+            size = chance.choice((3, 4))
+            nodes = [[chance.randint(0, size) for _cache in range(3)]
+                     for _node in range(2)]
+            wanted = [chance.randint(1, 3 * size)
+                      for _node in range(chance.randint(1, 2))]
+            fits = any(
+                all(any(sum(some) >= pinned for some in
+                        itertools.combinations(free, -(-pinned // size)))
+                    for free, pinned in zip(some_nodes, wanted, strict=True))
+                for some_nodes in itertools.permutations(nodes, len(wanted)))
+            with self.subTest(nodes=nodes, wanted=wanted):
+                self.assertEqual(fits, self.fit(
+                    [RequestNodeNeed(pinned=pinned, few_caches=True)
+                     for pinned in wanted], *nodes, size=size) is not None)
+
+    def test_claim_takes_the_cpus_of_few_caches(self):
+        host = host_index.IndexedHost(self.make_row(
+            (7, 6), (5, 5), devices={NIC: 4}))
+        for server, left in (('1', (7, 0)), ('2', (1, 0))):
+            host.add_claim(server, need(self.WISH), 0.0)
+            self.assertEqual(left, host.view.amounts.nodes[0].free[5:7])
+        self.assertIsNone(host.view.assign_nodes(need(self.WISH)))
+        host.drop_claim('2')
+        self.assertEqual((0,), host.view.assign_nodes(need(self.WISH)))
+        self.assertEqual(1, host.view.count_guests(need(self.WISH), 5))
+
+    def test_report_of_a_freed_cache_clears_refusals(self):
+        host = host_index.IndexedHost(self.make_row((5, 5)))
+        host.add_refusal(need(self.WISH), 1.0)
+        host.update_report(dataclasses.replace(
+            self.make_row((4, 6)), updated=2), 2.0)
+        self.assertFalse(host.view.has_refused(need(self.WISH), 3.0))
+
+    def test_free_vfs_of_a_host_with_caches_are_those_that_no_claim_has(self):
+        pf = host_capacity.PfCapacity('pf', 0, NIC, 4)
+        host = host_index.IndexedHost(dataclasses.replace(
+            self.make_row((8, 8), devices={NIC: 4}), pfs=(pf,)))
+        host.add_claim('1', need(dataclasses.replace(
+            self.WISH, devices=((NIC, 3),))), 0.0)
+        self.assertEqual([1], [one.free for one in host.view.list_pfs()])
+
+    def test_refusal_by_caches_is_certain_without_chosen_threads(self):
+        index = host_index.Index()
+        index.update_hosts([self.make_row((5, 5))], (), 0.0)
+        for threads in (False, True):
+            self.assertEqual(threads, index.has_cpus_and_memory_for(
+                need(dataclasses.replace(self.WISH, threads=threads))))
+
+    def count_calls(self, wanted, hosts):
+        """Return how many functions are called to propose hosts."""
+        index = host_index.Index()
+        index.update_hosts(hosts, (), 0.0)
+        calls = []
+        sys.setprofile(lambda _frame, event, _what: calls.append(event)
+                       if event in ('call', 'c_call') else None)
+        try:
+            index.propose_hosts(need(wanted), lambda _row: True, (), 0.0)
+        finally:
+            sys.setprofile(None)
+        return len(calls)
+
+    def test_request_with_the_key_costs_little_more_than_without(self):
+        # A whole request calls some 20,000 functions.
+        hosts = [self.make_row(*[[8] * 16] * 2, name=str(number))
+                 for number in range(host_index.POOL)]
+        plain = RequestNodeNeed(pinned=6)
+        bare = [self.make_row((), (), name=str(number))
+                for number in range(host_index.POOL)]
+        self.assertLess(self.count_calls(plain, hosts), 1.1
+                        * self.count_calls(plain, bare))
+        self.assertLess(self.count_calls(self.WISH, hosts)
+                        - self.count_calls(plain, hosts), 2000)
 
 
 class HostTest(base.TestCase):

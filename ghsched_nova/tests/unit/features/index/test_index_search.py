@@ -30,6 +30,7 @@ from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_search
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.features.index import headroom
+from ghsched_placement.fit.node_capacity import CacheCpus
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 
@@ -112,6 +113,26 @@ class ReadTest(base.TestCase):
             row.uuid, row.name, row.cell, row.guests, row.has_driver,
             row.placement_headroom.bandwidth))
 
+    def test_report_has_the_dedicated_cpus_of_each_cache(self):
+        for networks, caches in (
+                ([{2, 3, 9}, {4, 0}], (CacheCpus(2, 0), CacheCpus(1, 1))),
+                ([{0, 1, 2, 3, 4}], ()), ([{2}, {3}], ())):
+            cell = objects.NUMACell.obj_from_primitive(jsonutils.loads(
+                self.report()['numa_topology'])['nova_object.data']['cells'][
+                    0])
+            cell.network_metadata.physnets |= set(map(
+                names.make_cache_physnet, map(frozenset, networks)))
+            row = index_feed.parse_compute_node('c', self.report(
+                numa_topology=objects.NUMATopology(cells=[cell])._to_json()))
+            self.assertEqual(caches, row.nodes[0].caches, networks)
+            self.assertTrue(row.has_driver)
+
+    def test_report_of_caches_that_overlap_is_malformed(self):
+        with self.assertRaisesRegex(ValueError, 'overlap'):
+            list(index_feed._iterate_caches({'network_metadata': {
+                'nova_object.data': {'physnets': [
+                    'ghsched-l3-0to3', 'ghsched-l3-3to5']}}}))
+
     def test_report_of_pci_pools_lists_pfs_with_a_provider_and_a_node(self):
         pool = {'vendor_id': 'v', 'product_id': 'p', 'numa_node': 0,
                 'count': 3, 'dev_type': 'type-VF', 'rp_uuid': uuids.pf}
@@ -154,6 +175,19 @@ class ForIndexTest(base.TestCase):
 
     def test_a_guest_with_dedicated_cpus_needs_no_shared_ones(self):
         self.assertEqual(0, self.need().vcpus)
+
+    def test_key_that_requires_few_caches_is_of_dedicated_cpus(self):
+        for specs, few in (({}, False),
+                           ({'ghsched:cpu_cache': 'prefer'}, False),
+                           ({'ghsched:cpu_cache': 'require'}, True)):
+            need = self.need(specs=specs)
+            self.assertEqual([few], [node.few_caches for node in need.nodes])
+        shared = states.spec(1)
+        shared.numa_topology.cells[0].cpuset = {0}
+        shared.numa_topology.cells[0].pcpuset = set()
+        self.assertFalse(self.need(
+            specs={'ghsched:cpu_cache': 'require'},
+            numa_topology=shared.numa_topology).nodes[0].few_caches)
 
     @base.needs_features('bursts')
     def test_bursts_are_left_to_placement(self):
