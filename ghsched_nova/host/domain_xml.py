@@ -54,6 +54,11 @@ class LibvirtFeatures:
     numa_element: bool = False
     initiators: bool = False
 
+    @property
+    def shows_device_cells(self) -> bool:
+        """Whether guests see nodes without CPUs for their devices."""
+        return self.initiators and not self.numa_element
+
 
 class DomainXml:
     """Renderer of policies into the XML of domains.
@@ -217,7 +222,7 @@ class DomainXml:
 
         :param host_nodes: host NUMA node of each guest NUMA node.
         """
-        if not self.libvirt.initiators or self.libvirt.numa_element:
+        if not self.libvirt.shows_device_cells:
             return ()
         return device_cells.select_host_nodes(
             devices, host_nodes, self._facts.find_nearest_nodes())

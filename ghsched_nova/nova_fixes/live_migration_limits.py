@@ -67,6 +67,8 @@ class Destination:
     :param node_of_pf: host NUMA node by UUID of a PF's provider.
     :param allocations: the guest's allocation in Placement, by provider.
     :param nearest: nearest node with CPUs, by host NUMA node without CPUs.
+    :param shows_device_cells: whether guests see nodes without CPUs for their
+        devices.
     """
 
     uuid: str
@@ -74,6 +76,7 @@ class Destination:
     node_of_pf: Mapping[str, int | None]
     allocations: Mapping[str, Any]
     nearest: Mapping[int, int] = field(default_factory=dict)
+    shows_device_cells: bool = False
 
     def map_pfs_to_nodes(self, device_numa: str) -> dict[str, int | None]:
         """Return the host NUMA node to which the VFs of each PF belong.
@@ -83,9 +86,9 @@ class Destination:
         :param device_numa: value of ``ghsched:device_numa``.
         :returns: host NUMA node by UUID of the PF's resource provider.
         """
-        return {pf: cpuless_nodes.get_device_node(node, self.nearest,
-                                                  device_numa)
-                for pf, node in self.node_of_pf.items()}
+        return {pf: cpuless_nodes.get_device_node(
+            node, self.nearest, device_numa, self.shows_device_cells)
+            for pf, node in self.node_of_pf.items()}
 
 
 @patch('nova.compute.resource_tracker.ResourceTracker.live_migration_claim',
@@ -118,11 +121,12 @@ def _claim_with_limits(original: Callable[..., Any], tracker: Any,
 def _describe_destination(tracker: Any, node: Any, allocs: Any) -> Destination:
     topology = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                 if node.numa_topology else None)
-    tracked = tracker.pci_tracker
+    tracked, host = tracker.pci_tracker, tracker.driver._ghsched
     return Destination(
         node.uuid, tuple(numa.list_host_nodes(topology)),
         pci.map_pools_to_nodes(tracked.stats.pools if tracked else ()),
-        allocs or {}, tracker.driver._ghsched.find_nearest_nodes())
+        allocs or {}, host.find_nearest_nodes(),
+        host.domain_xml.libvirt.shows_device_cells)
 
 
 def _make_limits(node: Any, host_nodes: Sequence[int]) -> Any:

@@ -235,7 +235,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
                                        option.joins),
             host_view.list_vf_requests(spec), option.locality,
             guest_nodes=len(spec.numa_topology or ()),
-            counts_for_nearest=policy.device_numa == keys.PREFERRED,
+            device_numa=policy.device_numa,
             near=bool(spec.numa_topology
                       and policy.device_numa != keys.NONE
                       and near.list_requests_without_vf_policy(requests)))
@@ -375,20 +375,25 @@ class _NodeCapacityCache:
 
 def _describe_host(view: HostStateView, spec: shared.RequestSpec
                    ) -> candidates.HostProviders:
-    nearest = {node: cell.id for cell in view.numa_topology.cells
-               for physnet in numa.get_physnets(cell)
+    networks = {cell.id: numa.get_physnets(cell)
+                for cell in view.numa_topology.cells}
+    nearest = {node: number for number, physnets in networks.items()
+               for physnet in physnets
                if (node := names.parse_cpuless_node_physnet(physnet))
                is not None}
+    shows_device_cells = any(names.DEVICE_CELLS_PHYSNET in physnets
+                             for physnets in networks.values())
     return candidates.HostProviders(
         node_of_numa={names.make_numa_provider_uuid(view.uuid,
                                                     cell.id): cell.id
                       for cell in view.numa_topology.cells},
         node_of_pf=scheduler.map_pfs_to_nodes(view),
         socket_of=scheduler.get_node_sockets(view.numa_topology),
-        nearest=nearest, busy=_compute_node_costs(view),
+        nearest=nearest, shows_device_cells=shows_device_cells,
+        busy=_compute_node_costs(view),
         needed=needed_nodes.find_needed_nodes(
             view, spec, functools.partial(needed_nodes.get_offered_amounts,
-                                          spec), nearest))
+                                          spec), nearest, shows_device_cells))
 
 
 def _compute_node_costs(view: HostStateView

@@ -20,7 +20,6 @@ that must be used first.
 
 from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Set
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -35,9 +34,9 @@ from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.fit import counting
 from ghsched_placement.fit import room as rooms
-from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor import topology
+from ghsched_placement.providers import cpuless_nodes
 from ghsched_placement.providers import names
 
 #: Returns the free amounts of a provider, by resource class.
@@ -63,7 +62,8 @@ def get_offered_amounts(spec: shared.RequestSpec,
 
 def find_needed_nodes(view: Any, spec: shared.RequestSpec,
                       get_free_amounts: FreeAmounts,
-                      nearest: Mapping[int, int] = _NONE) -> frozenset[int]:
+                      nearest: Mapping[int, int] = _NONE,
+                      shows_device_cells: bool = False) -> frozenset[int]:
     """Return the host nodes that a guest should take so that most others fit.
 
     This is a preference, so an error is logged and refuses no host.
@@ -72,11 +72,14 @@ def find_needed_nodes(view: Any, spec: shared.RequestSpec,
     :param get_free_amounts: returns the free amounts of the provider of a host
         NUMA node, by resource class. Classes that are missing are not counted.
     :param nearest: nearest NUMA node with CPUs, by host node without CPUs.
+    :param shows_device_cells: whether guests see NUMA nodes without CPUs for
+        their devices.
     :returns: empty if any host nodes will do, or if the NUMA nodes of the
         guest differ.
     """
     try:
-        return _find_needed_nodes(view, spec, get_free_amounts, nearest)
+        return _find_needed_nodes(view, spec, get_free_amounts, nearest,
+                                  shows_device_cells)
     except Exception as error:
         unread_reports.WARNINGS.warn_once(view.host, error,
                                           'not choosing NUMA nodes')
@@ -85,7 +88,8 @@ def find_needed_nodes(view: Any, spec: shared.RequestSpec,
 
 def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
                        get_free_amounts: FreeAmounts,
-                       nearest: Mapping[int, int]) -> frozenset[int]:
+                       nearest: Mapping[int, int],
+                       shows_device_cells: bool) -> frozenset[int]:
     guest = spec.numa_topology
     if not guest or not 1 < len(guest.cells) < len(view.numa_topology.cells):
         return frozenset()
@@ -107,9 +111,8 @@ def _find_needed_nodes(view: Any, spec: shared.RequestSpec,
             rooms.count_guest_nodes(room, part, page_size),
             *(free[name] // amount for name, amount in amounts.items()
               if name in free and amount),
-            *_count_by_devices(view, spec, policy, {room.node} | {
-                node for node, near in nearest.items()
-                if near == room.node}))))
+            *_count_by_devices(view, spec, policy, room.node, nearest,
+                               shows_device_cells))))
     return counting.find_needed_nodes(counts, len(guest.cells),
                                       _count_by_host(view, spec))
 
@@ -131,22 +134,22 @@ def _has_equal_nodes(spec: shared.RequestSpec,
 
 
 def _count_by_devices(view: Any, spec: shared.RequestSpec,
-                      policy: GuestPolicy | None, nodes: Set[int]
-                      ) -> list[int]:
+                      policy: GuestPolicy | None, node: int,
+                      nearest: Mapping[int, int],
+                      shows_device_cells: bool) -> list[int]:
     """Return for how many guest nodes a host node has each kind of VF.
 
-    :param nodes: number of the host NUMA node, and those of the nodes without
-        CPUs to which it is the nearest.
+    :param node: number of the host NUMA node.
     :returns: empty if the VFs need not be on the host node.
     """
     if policy is None or not policy.vfs or policy.vfs_locality != 'node':
         return []
-    if policy.device_numa != keys.PREFERRED:
-        nodes = nodes & {cell.id for cell in view.numa_topology.cells}
     # The pools of all PFs: a candidate names only those of its own nodes.
     return [sum(pool['count'] for pool
                 in scheduler.list_matching_pools(view, request)
-                if pool.get('numa_node') in nodes) // request.count
+                if cpuless_nodes.get_device_node(
+                    pool.get('numa_node'), nearest, policy.device_numa,
+                    shows_device_cells) == node) // request.count
             for request in pci_requests.select_vf_requests(
                 spec.pci_requests and spec.pci_requests.requests)
             if pci_requests.get_guest_node(request) == 0]

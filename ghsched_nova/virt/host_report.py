@@ -112,8 +112,9 @@ class HostReport:
             self, cells: Iterable[Any]) -> dict[int, int]:
         """Offer devices of host nodes without CPUs at the nearest other node.
 
-        The nearest node with CPUs gets a pseudo network for these devices. A
-        pseudo network is a physical network without hardware.
+        The nearest node with CPUs gets a pseudo network for these devices, and
+        one that says whether guests see them on a node of their own. A pseudo
+        network is a physical network without hardware.
 
         :param cells: Nova's NUMA cells of the host; changed in place.
         :returns: the nearest node with CPUs, by node without CPUs.
@@ -124,6 +125,9 @@ class HostReport:
             if node in by_number and nearest in by_number:
                 compute.add_physnet(by_number[nearest],
                                     names.make_cpuless_node_physnet(node))
+                if self._host.domain_xml.libvirt.shows_device_cells:
+                    compute.add_physnet(by_number[nearest],
+                                        names.DEVICE_CELLS_PHYSNET)
                 found[node] = nearest
         return found
 

@@ -161,7 +161,9 @@ def check_allocated_nodes(
         cells = numa.list_host_nodes(topology)
         nearest = host.find_nearest_nodes() if vfs else {}
         vfs = [(guest_node, cpuless_nodes.get_device_node(
-            node, nearest, policy.device_numa)) for guest_node, node in vfs]
+            node, nearest, policy.device_numa,
+            host.domain_xml.libvirt.shows_device_cells))
+            for guest_node, node in vfs]
         allocation_check.check_allocation(
             policy, shared.config().ghsched.bandwidth_accounting, cells,
             allocations or {}, libvirt_host.get_node_uuid(), vfs,

@@ -13,7 +13,7 @@
 """Host NUMA nodes without CPUs and their nearest nodes with CPUs (pure).
 
 Memory expanders and accelerators can be NUMA nodes of their own, and devices
-can belong to them. No guest node can be there, because each has vCPUs.
+can belong to them. No guest node with vCPUs can be there.
 """
 
 from collections.abc import Collection
@@ -23,19 +23,22 @@ from ghsched_placement.flavor import keys
 
 
 def get_device_node(node: int | None, nearest: Mapping[int, int],
-                    device_numa: str) -> int | None:
+                    device_numa: str, is_shown: bool = False) -> int | None:
     """Return the host NUMA node that a device belongs to, for a flavor.
 
-    This is usually the device's own node. If the flavor has
-    ``ghsched:device_numa=preferred``, a device of a node without CPUs belongs
-    to the nearest node with CPUs.
+    This is usually the device's own node. A device of a node without CPUs
+    belongs to the nearest node with CPUs if the flavor has
+    ``ghsched:device_numa=preferred``, and also if it has ``required`` and the
+    guest sees a node of its own for such devices.
 
     :param node: host NUMA node of the device; None if unknown.
     :param nearest: nearest node with CPUs, by node without CPUs.
     :param device_numa: value of ``ghsched:device_numa``.
+    :param is_shown: whether guests on the host see such nodes.
     :returns: None if the node of the device is unknown.
     """
-    if node is None or device_numa != keys.PREFERRED:
+    if node is None or device_numa == keys.NONE or (
+            device_numa != keys.PREFERRED and not is_shown):
         return node
     return nearest.get(node, node)
 

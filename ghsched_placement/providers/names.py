@@ -235,6 +235,10 @@ def parse_cpuless_node_physnet(physnet: str) -> int | None:
     return _parse_node_number(match[1]) if match else None
 
 
+#: Pseudo physical network of each node that is the nearest of a node without
+#: CPUs, on a host whose guests see NUMA nodes without CPUs for their devices.
+DEVICE_CELLS_PHYSNET = 'ghsched-device-cells'
+
 _CACHE = re.compile('ghsched-l3-([0-9]{1,5}(?:(?:to|-)[0-9]{1,5}){0,511})')
 
 

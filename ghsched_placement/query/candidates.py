@@ -26,6 +26,8 @@ from typing import Any
 from typing import TypeAlias
 
 from ghsched_placement.fit.lack import Lack
+from ghsched_placement.flavor import keys
+from ghsched_placement.providers import cpuless_nodes
 from ghsched_placement.providers import names
 
 #: Whether CPUs and memory of a host node suffice for a guest node: guest
@@ -104,8 +106,7 @@ class NodeRequestGroups:
         nodes that other guest nodes need.
     :param near: whether devices for which Placement chooses no NUMA node must
         be on host nodes of the guest.
-    :param counts_for_nearest: whether VFs of a host node without CPUs count as
-        VFs of the nearest node with CPUs.
+    :param device_numa: value of ``ghsched:device_numa``.
     """
 
     suffixes: Mapping[int, str]
@@ -113,7 +114,7 @@ class NodeRequestGroups:
     locality: str = 'any'
     guest_nodes: int = 0
     near: bool = False
-    counts_for_nearest: bool = False
+    device_numa: str = keys.NONE
 
     def list_all_group_suffixes(self) -> frozenset[str]:
         """Return the request group suffixes of all guest NUMA nodes and VFs.
@@ -140,6 +141,8 @@ class HostProviders:
         guests of its kind fit, see
         :func:`ghsched_placement.fit.counting.find_needed_nodes`. If empty, all
         nodes are equally good.
+    :param shows_device_cells: whether guests see NUMA nodes without CPUs for
+        their devices.
     """
 
     node_of_numa: Mapping[str, int]
@@ -148,19 +151,17 @@ class HostProviders:
     busy: Mapping[int, NodeCost] = field(default_factory=dict)
     nearest: Mapping[int, int] = field(default_factory=dict)
     needed: frozenset[int] = frozenset()
+    shows_device_cells: bool = False
 
-    def map_pfs_to_nodes(self, counts_for_nearest: bool
-                         ) -> Mapping[str, int | None]:
-        """Return the host NUMA node of the VFs of each PF.
+    def map_pfs_to_nodes(self, device_numa: str) -> Mapping[str, int | None]:
+        """Return the host NUMA node to which the VFs of each PF belong.
 
-        :param counts_for_nearest: whether VFs of a node without CPUs belong to
-            the nearest node with CPUs, instead of to their own node.
+        :param device_numa: value of ``ghsched:device_numa``.
         :returns: host NUMA node by UUID of the PF's provider; None if unknown.
         """
-        if not counts_for_nearest or not self.nearest:
-            return self.node_of_pf
-        return {pf: None if node is None else self.nearest.get(node, node)
-                for pf, node in self.node_of_pf.items()}
+        return {pf: cpuless_nodes.get_device_node(
+            node, self.nearest, device_numa, self.shows_device_cells)
+            for pf, node in self.node_of_pf.items()}
 
     def get_node_distance(self, node: int, other: int | None) -> int:
         """Return the distance between two NUMA nodes of a host, from 0 to 2.

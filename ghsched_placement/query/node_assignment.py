@@ -202,7 +202,7 @@ class _Reader:
                  has_capacity: HasCapacity) -> None:
         self._host, self._has_capacity = host, has_capacity
         self._most_far = LOCALITIES.index(groups.locality)
-        self._node_of_pf = host.map_pfs_to_nodes(groups.counts_for_nearest)
+        self._node_of_pf = host.map_pfs_to_nodes(groups.device_numa)
         self._with_pfs = set(self._node_of_pf.values())
         self._ways: dict[Any, bool] = {}
         self.guests = tuple(_yield_nodes_to_assign(groups))

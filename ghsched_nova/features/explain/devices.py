@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from lxml import etree
 
 from ghsched_nova.features.planner.hostfile import HostFile
+from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -57,17 +58,23 @@ def render_device_numa_xml(
     devices = list(_yield_likely_vfs(host, policy, host_nodes))
     if not devices:
         return (UNKNOWN,)
-    distances = {node: {nearest: host.distances[node][nearest]}
-                 for node, nearest in host.nearest_nodes_with_cpus.items()}
+    nearest = host.nearest_nodes_with_cpus
+    added = (device_cells.select_host_nodes(devices, host_nodes, nearest)
+             if host.compute.device_cells else ())
     decision = device_numa.assign_devices(
-        devices, host_nodes, policy.device_numa, distances, True)
+        devices, (*host_nodes, *added), policy.device_numa,
+        {node: {near: host.distances[node][near]}
+         for node, near in nearest.items()}, True)
     xml = _make_domain_xml(guest, devices)
     placed = (device_numa.render_numa_element(xml, decision.guest_node_of)
               if host.has_all_memorytune_attributes else
-              device_numa.render_expander_buses(xml, decision.guest_node_of))
+              device_numa.render_expander_buses(device_cells.render_cells(
+                  xml, (*host_nodes, *added), len(added),
+                  decision.guest_node_of, host.distances),
+                  decision.guest_node_of))
     before = {_render_element(one) for one in _iterate_elements(xml)}
-    can_have_own = not host.has_all_memorytune_attributes and any(
-        device.host_node in host.nearest_nodes_with_cpus for device in devices)
+    can_have_own = not (added or host.has_all_memorytune_attributes) and any(
+        device.host_node in nearest for device in devices)
     head = (EXAMPLES, OWN_NODES) if can_have_own else (EXAMPLES,)
     return (*head, *(text for one in _iterate_elements(placed)
                      if (text := _render_element(one)) not in before))
@@ -88,8 +95,8 @@ def _yield_likely_vfs(
         nearest = host.nearest_nodes_with_cpus
         pfs = sorted((pf for pf in host.pfs if pf.alias == need.alias),
                      key=lambda pf: (cpuless_nodes.get_device_node(
-                         pf.node, nearest, policy.device_numa) != near,
-                         pf.address))
+                         pf.node, nearest, policy.device_numa,
+                         host.compute.device_cells) != near, pf.address))
         count = need.count
         for pf in pfs:
             taken = min(count, left[pf.address])
@@ -129,7 +136,8 @@ def _make_domain_xml(guest: topology.GuestShape,
 
 
 def _iterate_elements(xml: str) -> list[etree._Element]:
-    return list(document.parse_element(xml).iterfind('devices/*'))
+    root = document.parse_element(xml)
+    return [*root.iterfind('cpu/numa/cell'), *root.iterfind('devices/*')]
 
 
 def _render_element(element: etree._Element) -> str:

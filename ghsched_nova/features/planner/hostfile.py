@@ -97,12 +97,15 @@ class Compute:
         that of [DEFAULT]initial_cpu_allocation_ratio.
     :param ram_ratio: memory allocation ratio.
     :param disk_gb: disk space for guests in GiB; None for no limit.
+    :param device_cells: whether guests see NUMA nodes without CPUs for their
+        devices.
     """
 
     dedicated: frozenset[int] = frozenset()
     cpu_ratio: float = 4.0
     ram_ratio: float = 1.0
     disk_gb: int | None = None
+    device_cells: bool = False
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,8 @@ def _parse_nova_compute_settings(
         dedicated,
         float(section.get('cpu_allocation_ratio', default.cpu_ratio)),
         float(section.get('ram_allocation_ratio', default.ram_ratio)),
-        section.get('disk_gb', default.disk_gb))
+        section.get('disk_gb', default.disk_gb),
+        section.get('device_cells', default.device_cells))
 
 
 def _parse_pfs(sections: Sequence[_Section],

@@ -91,6 +91,11 @@ class NearestTest(CpulessTestCase):
         server = self.guest('preferred', 'ERROR', mem_bw_min=20)
         self.assertIn('ghsched', self.fault(server))
 
+    def test_required_nodes_are_refused(self):
+        self.start_with_cpuless((2, 4))
+        self.assertIn('GhschedNUMATopologyFilter', self.fault(
+            self.guest('required', 'ERROR')))
+
     def test_placement_has_the_node_below_the_nearest(self):
         self.start_with_cpuless((2, 4))
         provider = {one['uuid']: one for one in self.placement.get(
@@ -107,6 +112,17 @@ class NearestTest(CpulessTestCase):
 
 class DeviceCellTest(CpulessTestCase):
     """libvirt keeps the ACPI initiators of a domain."""
+
+    def test_required_nodes_of_vfs_are_nodes_of_their_own(self):
+        self.start_with_cpuless((2, 4))
+        server = self.guest('required')
+        self.assertEqual([1], self.host_nodes(server))
+        self.assertEqual({0: [2, 2]}, self.vf_nodes(server))
+        self.assertEqual({1}, self.seen_nodes(server))
+        # The nearest node is full.
+        self.reserve(n1=90)
+        self.assertIn('ghsched', self.fault(
+            self.guest('required', 'ERROR', mem_bw_min=20)))
 
     def test_guest_has_nodes_of_its_own_for_the_vfs(self):
         self.start_with_cpuless((2, 2), (3, 2))

@@ -37,12 +37,15 @@ class PlannedHost:
         of the nodes; empty if unknown.
     :param unstated: key of the host file that would give the amount of a
         resource class, for each class that the file does not give.
+    :param shows_device_cells: whether guests see NUMA nodes without CPUs for
+        their devices.
     """
 
     name: str
     providers: tuple[Provider, ...]
     cells: tuple[NodeCapacity, ...] = ()
     unstated: Mapping[str, str] = field(default_factory=dict)
+    shows_device_cells: bool = False
 
     @property
     def root(self) -> Provider:
@@ -111,7 +114,8 @@ class PlannedHost:
                 for place, node in self.node_by_provider.items()}, node_of_pf={
                     get_uuid(place): node
                     for place, node in self.node_by_device_provider.items()},
-            socket_of=self.socket_by_node, nearest=self.nearest_node_with_cpus)
+            socket_of=self.socket_by_node, nearest=self.nearest_node_with_cpus,
+            shows_device_cells=self.shows_device_cells)
 
     def make_comparison_key(self) -> Any:
         """Return a key that is equal for hosts with equal resources.

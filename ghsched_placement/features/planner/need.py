@@ -29,7 +29,6 @@ from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.fit.capacity import Provider
 from ghsched_placement.fit import guest_demand
 from ghsched_placement.flavor import auto_nodes
-from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import parse_policy
@@ -198,7 +197,7 @@ class FlavorNeed:
                 need.guest_node, self._make_vf_request_id(need), need.count)
                 for need in self.policy.vfs],
             locality=locality, guest_nodes=len(self.guest.cells),
-            counts_for_nearest=self.policy.device_numa == keys.PREFERRED)
+            device_numa=self.policy.device_numa)
 
     def _make_vf_request_id(self, need: Vfs) -> str:
         """Return an ID for a VF request, unique within the Placement query."""

@@ -114,15 +114,21 @@ class AssignmentTest(base.TestCase):
 
     def test_vf_counts_for_the_nearest_node_if_the_flavor_allows(self):
         self.assertEqual(([(1,)], None),
-                         self.place_guest('far', counts_for_nearest=True))
-        nodes, refusal = self.place_guest('far')
-        self.assertEqual([], nodes)
-        self.assertIsNotNone(refusal)
+                         self.place_guest('far', device_numa='preferred'))
+        for mode in ('none', 'required'):
+            nodes, refusal = self.place_guest('far', device_numa=mode)
+            self.assertEqual([], nodes)
+            self.assertIsNotNone(refusal)
+        # Guests see the node of the VF.
+        self.host = dataclasses.replace(self.host, shows_device_cells=True)
+        self.assertEqual(([(1,)], None),
+                         self.place_guest('far', device_numa='required'))
+        self.assertEqual([], self.place_guest('far')[0])
 
     def test_other_vfs_count_for_their_own_node(self):
-        for allowed in (False, True):
+        for mode in ('none', 'preferred', 'required'):
             self.assertEqual(([(0,)], None), self.place_guest(
-                'near', counts_for_nearest=allowed))
+                'near', device_numa=mode))
 
 
 class AuditTest(base.TestCase):

@@ -254,7 +254,9 @@ class BootTest(base.TestCase):
             self.assertTrue(cloud.boot())
 
     def test_vfs_of_a_node_without_cpus_are_those_of_the_nearest(self):
-        for wanted, counts in ((keys.PREFERRED, [5]), (keys.NONE, [2])):
+        for wanted, is_shown, counts in (
+                (keys.PREFERRED, False, [5]), (keys.REQUIRED, False, [2]),
+                (keys.REQUIRED, True, [5]), (keys.NONE, True, [2])):
             cloud = VfCloud((2, 2, 0))
             state, spec = cloud.make_state(), cloud.make_request()
             state.pci_stats.pools[1]['numa_node'] = 9
@@ -263,7 +265,8 @@ class BootTest(base.TestCase):
                 {**state.pci_stats.pools[0], 'numa_node': 9, 'count': 3})
             state.pci_stats.pools.pop(1)
             self.assertEqual(counts, needed_nodes._count_by_devices(
-                state, spec, request_filter.parse_policy(spec), {0, 9}))
+                state, spec, request_filter.parse_policy(spec), 0, {9: 0},
+                is_shown))
 
     def test_nova_is_asked_once_about_a_host_where_our_fit_finds_room(self):
         for guest_nodes in (1, 2, 3):
