@@ -27,6 +27,7 @@ from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import pci_hole
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.host.host_facts import HostFacts
 from ghsched_nova.resctrl import resolve
@@ -207,12 +208,14 @@ class DomainXml:
         if self.libvirt.numa_element:
             return device_numa.render_numa_element(
                 xml, decision.guest_node_of)
-        return device_numa.render_expander_buses(
+        placed = device_numa.render_expander_buses(
             device_cells.render_cells(
                 xml, backing, len(added), decision.guest_node_of,
                 self._facts.read_all_distances()),
             decision.guest_node_of,
             self._facts.section.device_numa_spare_ports)
+        return pci_hole.render_hole(placed, pci_hole.compute_hole_size(
+            map(self._facts.read_device_windows, decision.guest_node_of)))
 
     def _select_device_cells(self, devices: Sequence[device_numa.Device],
                              host_nodes: Sequence[int]) -> tuple[int, ...]:

@@ -139,6 +139,10 @@ class HostFacts:
                  in sysfs_files.iterate_numa_nodes(self._sysfs)]
         return nodes[0] if found is None and len(nodes) == 1 else found
 
+    def read_device_windows(self, address: str) -> int:
+        """Return the bytes of all 64-bit memory windows of a PCI device."""
+        return sysfs_files.read_device_windows(self._sysfs, address)
+
     def list_caches(self, cpus: frozenset[int]) -> list[frozenset[int]]:
         """Return which CPUs of a host NUMA node share an L3 cache.
 

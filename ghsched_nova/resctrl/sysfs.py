@@ -25,8 +25,12 @@ from ghsched_placement.base import cpulist
 _NUMBER = re.compile(r'[0-9]{1,18}')
 _NODE = re.compile(r'node([0-9]{1,5})')
 _CPU = re.compile(r'cpu([0-9]{1,5})')
-_MEMORY = re.compile(r'^Node +[0-9]+ +(\S+):\s*([0-9]{1,15}) kB$',
-                     re.MULTILINE)
+#: First and last address of a window of a PCI device, and its flags.
+_RESOURCE = re.compile(r'0x[0-9a-f]{16} 0x[0-9a-f]{16} 0x[0-9a-f]{16}')
+#: Number of windows of a PCI device (base address registers).
+_BARS = 6
+#: Flag of include/linux/ioport.h.
+_IORESOURCE_MEM_64 = 0x100000
 
 #: Bytes per second of the unit of read_bandwidth (MiB/s).
 _BANDWIDTH_UNIT = 2 ** 20
@@ -141,6 +145,23 @@ def read_device_node(sysfs: Path, address: str) -> int | None:
     text = (read_text(sysfs / 'bus' / 'pci' / 'devices' / address
                       / 'numa_node') or '').strip()
     return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def read_device_windows(sysfs: Path, address: str) -> int:
+    """Return the bytes of all 64-bit memory windows of a PCI device.
+
+    :param address: PCI address of the device.
+    :returns: 0 if they cannot be read.
+    """
+    text = read_text(sysfs / 'bus' / 'pci' / 'devices' / address
+                     / 'resource') or ''
+    found = 0
+    for line in text.splitlines()[:_BARS]:
+        if _RESOURCE.fullmatch(line):
+            first, last, flags = (int(word, 16) for word in line.split())
+            if flags & _IORESOURCE_MEM_64:
+                found += max(0, last - first + 1)
+    return found
 
 
 def iterate_l3_caches(

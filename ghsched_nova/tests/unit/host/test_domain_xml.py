@@ -17,6 +17,7 @@ from pathlib import Path
 import types
 
 import fixtures
+from lxml import etree
 
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_topology
@@ -60,6 +61,51 @@ class AcceleratorTest(base.TestCase):
                           self.place_devices, 'required', -1)
         self.assertEqual({'0000:81:00.0': 0, '0000:82:00.0': None},
                          self.place_devices('preferred', -1))
+
+
+class PciHoleTest(base.TestCase):
+    """Address space for the windows of devices."""
+
+    #: An NVIDIA H100 as the kernel shows it: windows of 16 MiB, 128 GiB and
+    #: 32 MiB.
+    WINDOWS = (
+        '0x0000200042000000 0x0000200042ffffff 0x000000000014220c\n'
+        '0x0000000000000000 0x0000000000000000 0x0000000000000000\n'
+        '0x0000202000000000 0x0000203fffffffff 0x000000000014220c\n'
+        '0x0000000000000000 0x0000000000000000 0x0000000000000000\n'
+        '0x0000200040000000 0x0000200041ffffff 0x000000000014220c\n'
+        '0x0000000000000000 0x0000000000000000 0x0000000000000000\n'
+        '0x0000300000000000 0x00003fffffffffff 0x000000000014220c\n')
+
+    def render(self, machine="machine='q35'", **windows):
+        sysfs = self.useFixture(fixtures.TempDir()).path
+        for bus, text in windows.items():
+            device = Path(sysfs, f'bus/pci/devices/0000:{bus[1:]}:00.0')
+            device.mkdir(parents=True)
+            (device / 'resource').write_text(text)
+        facts = host_facts.HostFacts(types.SimpleNamespace(
+            sysfs_path=sysfs, resctrl_path=sysfs, device_numa_nearest=False,
+            device_numa_spare_ports=0))
+        return etree.fromstring(domain_xml.DomainXml(
+            facts).add_device_numa_nodes(
+                XML.replace("machine='q35'", machine),
+                GuestPolicy(device_numa='required'),
+                [device_numa.Device('0000:81:00.0', 0),
+                 device_numa.Device('0000:82:00.0', 1)], [0, 1])).findtext(
+                     'devices/controller[@index="0"]/pcihole64')
+
+    def test_hole_holds_the_windows_of_all_devices(self):
+        # Each is in a window of 256 GiB.
+        self.assertEqual(str(512 << 20), self.render(
+            b81=self.WINDOWS, b82=self.WINDOWS))
+        self.assertEqual(str(256 << 20), self.render(b81=self.WINDOWS))
+
+    def test_default_hole_is_kept_where_it_suffices(self):
+        self.assertIsNone(self.render())
+        self.assertIsNone(self.render(b81='x', b82=self.WINDOWS.replace(
+            '0x0000203f', '0x00002020')))
+        self.assertIsNone(self.render(
+            "arch='aarch64' machine='virt'", b81=self.WINDOWS))
 
 
 class DeviceCellTest(AcceleratorTest):
