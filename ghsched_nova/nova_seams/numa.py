@@ -33,7 +33,6 @@ from ghsched_placement.features import declared_cpus
 from ghsched_placement.fit.cells import CpuChoice
 from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
-from ghsched_placement.fit.lack import Lack
 from ghsched_placement.fit.node_capacity import make_cache_cpus
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
@@ -357,24 +356,8 @@ def _get_extra_specs(flavor: Any) -> Mapping[str, str]:
     return flavor.extra_specs if 'extra_specs' in flavor else {}
 
 
-def find_cpu_shortage(state: Any, spec: Any) -> Lack | None:
-    """Return the shortage if a feature finds too few CPUs for a guest node.
-
-    :param state: Nova's host state.
-    :param spec: Nova's request.
-    :returns: None if another resource is short.
-    """
-    extra_specs = _get_extra_specs(spec.flavor)
-    host = [_make_host_cell(cell) for cell in state.numa_topology.cells]
-    guest = _get_topology(spec)
-    found = (declared_cpus.find_cpu_shortage(
-        extra_specs, host, len(cell.pcpuset),
-        cell.cpu_thread_policy or 'prefer')
-        for cell in (guest.cells if guest else ()) if cell.pcpuset)
-    return next(filter(None, found), None)
-
-
-def choosing_cpus(flavor: Any) -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def choosing_cpus(flavor: Any) -> Iterator[None]:
     """Within this context, Nova takes dedicated CPUs that features choose.
 
     :param flavor: flavor of the guest, whose extra specs say which CPUs.

@@ -197,7 +197,8 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
             refusal = self._choose_candidate(view, spec, required)
             if refusal and refusal.resource == NO_ROOM.resource:
                 return (host_nodes.find_page_shortage(view, spec.numa_topology)
-                        or numa.find_cpu_shortage(view, spec) or refusal)
+                        or host_nodes.find_cache_shortage(view, spec)
+                        or refusal)
         except Exception as error:
             unread_reports.WARNINGS.warn_once(view.host, error)
             return UNREADABLE

@@ -273,7 +273,7 @@ class NodeCapacity:
         wanted = (Shortage(CPUS, guest.shared, self.vcpus_free, self.cpus),
                   Shortage(DEDICATED, guest.pinned, self.dedicated_free,
                            self.dedicated),
-                  self._make_cache_shortage(guest),
+                  self.make_cache_shortage(guest),
                   self._make_memory_shortage(guest, page_size))
         return [one for one in wanted
                 if one.needed > max(0, min(one.free, one.at_once))]
@@ -336,7 +336,7 @@ class NodeCapacity:
         return tuple(cache.use(cache.free - free) for cache, free
                      in zip(self.caches, left, strict=True))
 
-    def _make_cache_shortage(self, guest: GuestNode) -> Shortage:
+    def make_cache_shortage(self, guest: GuestNode) -> Shortage:
         """Return how many CPUs of few L3 caches a host node lacks for a guest.
 
         No CPUs are needed if the guest does not require few caches, or if the

@@ -28,8 +28,6 @@ from ghsched_placement.features.cpu_cache import cache_part
 from ghsched_placement.fit.cells import CpuChoice
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.fit.cells import ThreadPolicy
-from ghsched_placement.fit.lack import Lack
-from ghsched_placement.fit.node_capacity import make_caches_word
 from ghsched_placement.fit import parts
 from ghsched_placement.flavor import keys
 
@@ -64,37 +62,6 @@ def make_cpu_choice(extra_specs: Mapping[str, str]) -> CpuChoice | None:
         return None
     return functools.partial(_yield_cpus,
                              is_required=wish == cache_part.REQUIRE)
-
-
-def find_shortage(extra_specs: Mapping[str, str],
-                  host_nodes: Iterable[HostCell], needed: int,
-                  threads: ThreadPolicy) -> Lack | None:
-    """Return why no host NUMA node has dedicated CPUs of few enough L3 caches.
-
-    :param needed: number of dedicated CPUs of a guest NUMA node.
-    :returns: None if a host node has such CPUs, if all nodes have too few CPUs
-        anyway, or if the flavor does not require CPUs of few L3 caches.
-    """
-    if extra_specs.get(keys.CPU_CACHE.extra_spec) != cache_part.REQUIRE:
-        return None
-    most, promised = 0, 0
-    for node in host_nodes:
-        caches = list_l3_caches(node, threads)
-        number = _count_needed_caches(caches, needed)
-        if not number or sum(one.free for one in caches) < needed:
-            continue
-        largest = sorted((one.room for one in caches), reverse=True)
-        if sum(largest[:number]) >= most:
-            most, promised = sum(largest[:number]), number
-    if not promised or most >= needed:
-        return None
-    what = make_caches_word(promised)
-    return Lack(
-        None, what, most, needed,
-        f'no NUMA node has {needed} {what} free '
-        f'({keys.CPU_CACHE.extra_spec}={cache_part.REQUIRE})',
-        f'the most free is {most}',
-        f'{keys.CPU_CACHE.extra_spec}=prefer takes CPUs of more caches')
 
 
 def _yield_cpus(host_node: HostCell, needed: int, threads: ThreadPolicy,

@@ -27,6 +27,7 @@ from nova.virt import hardware
 
 from ghsched_nova.features.cpu_cache import cpu_cache
 from ghsched_nova.nova_seams import numa
+from ghsched_nova.scheduler import host_nodes
 from ghsched_nova.tests.fixtures import states  # noqa: F401
 from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
@@ -196,6 +197,50 @@ class ChoiceTest(base.TestCase):
             'ghsched-l3-', 'ghsched-l3-3to1', 'ghsched-l3-99999',
             'ghsched-l3-1to2-x', 'ghsched-l3--1'})
         self.assertEqual({0, 1, 2}, fit(cell, make_guest(3), 'require'))
+
+
+class ShortageTest(base.TestCase):
+    """Reasons of hosts without CPUs of few enough L3 caches."""
+
+    def find(self, needed, *taken, caches=(4, 4), wish='require', reserved=0):
+        cells = []
+        for number, cpus in enumerate(taken):
+            cell, _caches = make_cell(caches, taken=cpus, number=number)
+            cell.socket = None
+            cells.append(cell)
+        return host_nodes.find_cache_shortage(
+            types.SimpleNamespace(
+                numa_topology=objects.NUMATopology(cells=cells),
+                cpu_allocation_ratio=1.0, ram_allocation_ratio=1.0),
+            types.SimpleNamespace(
+                flavor=objects.Flavor(
+                    extra_specs={'ghsched:cpu_cache': wish}),
+                numa_topology=topology(make_guest(needed), reserved)))
+
+    def test_figures_are_those_of_the_best_node(self):
+        found = self.find(4, {2, 3, 5, 6, 7}, {3, 6, 7})
+        self.assertEqual((3, 4), (found.free, found.needed))
+        self.assertEqual('no NUMA node has 4 dedicated CPUs of one L3 cache '
+                         'free (ghsched:cpu_cache=require)', found.text)
+        self.assertIn('the most free is 3', found.detail)
+        self.assertIn('ghsched:cpu_cache=prefer', found.cure)
+
+    def test_guest_that_needs_two_caches_on_an_empty_node(self):
+        found = self.find(5, {2, 3}, caches=(4, 2, 2))
+        self.assertEqual((4, 5), (found.free, found.needed))
+        self.assertIn('of 2 L3 caches', found.text)
+
+    def test_cpu_of_the_emulator_is_counted(self):
+        self.assertIsNone(self.find(3, {0, 4}, reserved=0))
+        self.assertEqual(4, self.find(3, {0, 4}, reserved=1).needed)
+
+    def test_nothing_is_said_where_something_else_is_short(self):
+        for needed, taken in ((4, [{2, 3, 5, 6, 7}]), (9, [set()]),
+                              (4, [{4, 5, 6, 7}]), (4, [])):
+            self.assertIsNone(self.find(needed, *taken), (needed, taken))
+        self.assertIsNone(self.find(4, {3, 5, 6, 7}, wish='prefer'))
+        # All CPUs share one L3.
+        self.assertIsNone(self.find(4, {3, 5, 6}, caches=(8,)))
 
 
 class NodesTest(base.TestCase):
