@@ -77,10 +77,12 @@ class RecordsTest(cloud_tools.CloudToolsTestCase):
                           'but its XML says {}', found)
 
     def judge_classes(self, latency=(20, {11: 'CPU 0/KVM'}),
-                      rest=(10, {12: 'CPU 1/KVM', 13: 'worker'})):
+                      rest=(10, {12: 'CPU 1/KVM', 13: 'worker'}),
+                      allocated=30):
         """Return what the soak says of a guest with two vCPU classes.
 
         :param latency: guarantee and threads of the group of one class.
+        :param allocated: percent of host node 1 that Placement has.
         """
         from aio.lab import Group
         xml = etree.fromstring(
@@ -94,7 +96,7 @@ class RecordsTest(cloud_tools.CloudToolsTestCase):
                 for name, (share, threads) in {
                     'g.latency': latency, 'g.default': rest}.items()])
         return list(self.records._of_group(
-            host, types.SimpleNamespace(instance_name='i'), {1: 30}))
+            host, types.SimpleNamespace(instance_name='i'), {1: allocated}))
 
     def test_groups_by_class_that_agree_are_no_disagreement(self):
         self.assertEqual([], self.judge_classes())
@@ -106,6 +108,12 @@ class RecordsTest(cloud_tools.CloudToolsTestCase):
                 ({'latency': (20, {}), 'rest': (10, {
                     11: 'CPU 0/KVM', 12: 'CPU 1/KVM'})}, 'in g.default')):
             self.assertIn(text, self.judge_classes(**values)[0])
+
+    def test_classes_with_more_than_is_allocated_are_a_disagreement(self):
+        self.assertEqual([], self.judge_classes(allocated=35))
+        self.assertEqual(
+            ['groups of its classes have 30 % of node 1, allocated are 29'],
+            self.judge_classes(allocated=29))
 
     def test_finding_that_fix_repairs_is_distinguished(self):
         found, = self.verdict([self.finding('allocation-elsewhere')],

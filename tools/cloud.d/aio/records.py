@@ -214,8 +214,9 @@ def _policy(host: _Host, server: Any) -> Shares:
 def _of_group(host: _Host, server: Any, shares: Shares) -> Iterator[str]:
     xml = host.domains.get(server.instance_name)
     if xml is not None and xml.find(f'{_POLICY}/{{*}}class') is not None:
-        yield from _of_classes(host, xml, host.threads.get(
-            server.instance_name, {}))
+        threads = host.threads.get(server.instance_name, {})
+        yield from _of_classes(host, xml, threads)
+        yield from _of_sum(host, threads, shares)
         return
     if not shares:
         return
@@ -262,6 +263,18 @@ def _of_classes(host: _Host, xml: ElementTree.Element,
                   in holding[0].schemata.get('MBMIN', {}).items()}
         if values != {node: shares.get(node, 0) for node in values}:
             yield f'its class {name} has {shares}, and its group {values}'
+
+
+def _of_sum(host: _Host, threads: Mapping[int, str], shares: Shares
+            ) -> Iterator[str]:
+    """Yield nodes where groups of a guest have more than is allocated."""
+    groups = [one for one in host.groups if threads.keys() & set(one.threads)]
+    for node in sorted({node for one in groups
+                        for node in one.schemata.get('MBMIN', {})}):
+        total = sum(int(one.schemata['MBMIN'][node]) for one in groups)
+        if total > shares.get(node, 0):
+            yield (f'groups of its classes have {total} % of node {node}, '
+                   f'allocated are {shares.get(node, 0)}')
 
 
 def _numbers(text: str) -> set[int]:
