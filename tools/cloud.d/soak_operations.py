@@ -31,7 +31,7 @@ _IMAGE = 'soak-blank'
 #: Nothing on it can be booted, so the firmware halts. To boot Linux without
 #: hardware virtualisation would take most of the time of most steps.
 _DISK = bytes(1 << 20)
-FLAVORS = ('soak30', 'soak60', 'soak-wide', 'soak-classes')
+FLAVORS = ('soak30', 'soak60', 'soak-wide', 'soak-classes', 'soak-class')
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ def prepare(lab: Lab) -> None:
                ghsched__guest_channel='write',
                ghsched__vcpu_classes='latency:0',
                ghsched__mem_bw_min__at__latency=20, ghsched__mem_bw_min=10)
+    # One on one node, which moves inside a host.
+    lab.flavor(FLAVORS[4], hw__numa_nodes=1, ghsched__guest_channel='write',
+               ghsched__vcpu_classes='latency:0',
+               ghsched__mem_bw_min__at__latency=15, ghsched__mem_bw_max=50)
 
 
 def _call(name: str) -> Operation:
@@ -108,10 +112,22 @@ def _rebuild(lab: Lab, server: Any, _rng: random.Random) -> None:
 
 
 def _change(lab: Lab, server: Any, rng: random.Random) -> None:
+    """Another guarantee, of one class if the guest has classes."""
     share = str(rng.choice((5, 10, 15)))
+    of_class = ('ghsched:vcpu_classes' in server.flavor.extra_specs
+                and rng.choice(('.latency', '')))
     server_change.set_bandwidth_policy(
         client.Client(lab.cloud), server.id,
-        {keys.MEM_BW_MIN.extra_spec: share}, dry_run=False)
+        {keys.MEM_BW_MIN.extra_spec + (of_class or ''): share}, dry_run=False)
+
+
+def _move_inside(lab: Lab, server: Any, rng: random.Random) -> None:
+    """Move one guest node to the other node of its host."""
+    cells = lab.topology(server)
+    guest = rng.randrange(len(cells))
+    server_change.move_server_nodes(
+        client.Client(lab.cloud), server.id,
+        {guest: 1 - cells[guest]['host_node']}, dry_run=False)
 
 
 _DELETE = _call('delete_server')
@@ -128,7 +144,8 @@ OPERATIONS: Mapping[str, tuple[Operation, ...]] = {
         Operation('rebuild', _rebuild), _call('rescue_server'),
         _call('suspend_server'), _call('pause_server'), _call('stop_server'),
         _SOFT_REBOOT, _HARD_REBOOT,
-        Operation('change', _change), _DELETE),
+        Operation('change', _change), Operation('move-node', _move_inside),
+        _DELETE),
     'VERIFY_RESIZE': (_call('confirm_server_resize'),
                       _call('revert_server_resize'), _DELETE),
     'SHELVED_OFFLOADED': (_call('unshelve_server'), _DELETE),

@@ -69,7 +69,7 @@ ROWS = {
         'revert_server_resize'),
     'live migration, abort': ('live-migrate', 'abort'),
     'shelve, unshelve': ('shelve', 'unshelve'), 'snapshot': ('snapshot',),
-    'live change': ('change',)}
+    'live change': ('change', 'move-node')}
 COLUMNS = {
     'service killed': ('kill nova-compute', 'kill nova-conductor',
                        'kill nova-scheduler'),

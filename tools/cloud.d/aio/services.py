@@ -14,6 +14,7 @@
 """The cloud's services, as data."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 import hashlib
 from pathlib import Path
@@ -226,26 +227,29 @@ def _sshd(settings: Settings) -> tuple[tuple[str, ...], dict[str, str]]:
     return host.inside(settings, ('/usr/sbin/sshd', '-D', '-e')), {}
 
 
-def _nova(settings: Settings, script: str, path: Path | None = None
-          ) -> tuple[str, ...]:
+def _nova(settings: Settings, program: Sequence[str],
+          path: Path | None = None) -> tuple[str, ...]:
     path = path or settings.etc / 'nova' / 'nova.conf'
-    return (*settings.program(script), '--config-file', str(path),
+    return (*program, '--config-file', str(path),
             '--config-file', str(settings.local_conf))
 
 
 def _nova_conductor(settings: Settings
                     ) -> tuple[tuple[str, ...], dict[str, str]]:
-    return _nova(settings, 'nova-conductor'), {}
+    return _nova(settings, settings.program('nova-conductor')), {}
 
 
 def _nova_scheduler(settings: Settings
                     ) -> tuple[tuple[str, ...], dict[str, str]]:
-    return _nova(settings, 'ghsched-nova-scheduler'), {}
+    return _nova(settings, settings.program('ghsched-nova-scheduler')), {}
 
 
 def _nova_compute(settings: Settings
                   ) -> tuple[tuple[str, ...], dict[str, str]]:
-    command = _nova(settings, 'ghsched-nova-compute',
-                    config.compute_file(settings))
+    # Not with an older release, whose modules may be others.
+    program = settings.program('ghsched-nova-compute') if settings.older else (
+        f'{settings.venv}/bin/python', '-P',
+        f'{settings.top}/tools/cloud.d/simulated_compute.py')
+    command = _nova(settings, program, config.compute_file(settings))
     return host.inside(settings, command), {
         'PATH': f'{settings.venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin'}
