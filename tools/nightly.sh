@@ -163,7 +163,7 @@ part_bench() {
 
 part_checks() {
     stage 'all end-to-end checks' 60 bash tools/e2e.sh
-    stage 'a guest with systemd and ghsched-guest' 45 \
+    stage 'a guest with systemd and ghsched-guest' 75 \
         bash tools/e2e.sh --systemd
     stage 'tempest' 30 bash tools/tempest.sh
     stage 'tempest, dedicated CPUs' 15 bash tools/tempest.sh --dedicated

@@ -48,7 +48,7 @@ _UP_TO = 2
 #: Containers in two guests at most.
 _CONTAINERS = 3
 #: Seconds for a guest to boot and to start a container, on a busy machine.
-_BOOT = 600
+_BOOT = 1800
 #: The guest's user data is on a config drive, as there is no metadata
 #: service; hosts look at their load often enough for a short run, and forget
 #: what was before it.
@@ -193,7 +193,7 @@ class Bench(Room):
         files = self.settings.cache / 'bench-guest'
         catalog.upload_guest(
             self.lab.cloud, IMAGE, catalog.GuestFiles(
-                files / 'vmlinuz', files / 'initrd.img', files / 'root.img'),
+                files / 'vmlinux', files / 'initrd.img', files / 'root.img'),
             _COMMAND_LINE, ' '.join(((files / 'revision').read_text().strip(),
                                      _COMMAND_LINE)))
 

@@ -16,7 +16,7 @@
 # and podman, whose storage has a container image of the first two. The disk's
 # first process takes address, user data and keys for ssh from the config drive.
 #
-# usage: image.sh DIRECTORY    makes vmlinuz, initrd.img and root.img
+# usage: image.sh DIRECTORY    makes vmlinux, initrd.img and root.img
 
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
@@ -81,10 +81,11 @@ add_container_image() {
 
 debian_root "$root" "${packages[@]}"
 debian_kernel "$root" "$work" "$unwanted"
+debian_vmlinux "$work"
 configure
 add_container_image
 debian_initrd "$root" "$work" "$here/../vnode/node-initrd-init"
 truncate -s "$(($(du -sm "$root" | cut -f 1) * 5 / 4 + 200))M" \
     "$work/root.img"
 mke2fs -q -F -t ext4 -O '^has_journal' -d "$root" "$work/root.img"
-mv "$work"/{vmlinuz,initrd.img,root.img} "$target/"
+mv "$work"/{vmlinux,initrd.img,root.img} "$target/"

@@ -16,7 +16,7 @@
 # systemd, redis, and ghsched-guest with its unit. It asks for its addresses on
 # the console, and does the commands of the checks that come over the network.
 #
-# usage: image.sh DIRECTORY    makes vmlinuz, initrd.img and root.img
+# usage: image.sh DIRECTORY    makes vmlinux, initrd.img and root.img
 
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
@@ -58,9 +58,10 @@ configure() {
 
 debian_root "$root" "${packages[@]}"
 debian_kernel "$root" "$work" "$unwanted"
+debian_vmlinux "$work"
 configure
 debian_initrd "$root" "$work" "$here/../vnode/node-initrd-init"
 truncate -s "$(($(du -sm "$root" | cut -f 1) * 5 / 4 + 100))M" \
     "$work/root.img"
 mke2fs -q -F -t ext4 -O '^has_journal' -d "$root" "$work/root.img"
-mv "$work"/{vmlinuz,initrd.img,root.img} "$target/"
+mv "$work"/{vmlinux,initrd.img,root.img} "$target/"
