@@ -277,7 +277,7 @@ class DeviceAttacher:
             no free PCI address on that node.
         """
         add_address = self._make_address_adder(
-            guest, instance_claims.list_claimed_devices(instance))
+            guest, list(instance.get_pci_devices()))
         if add_address is None or vif['vnic_type'] not in PASSTHROUGH:
             return attach()
         is_live_migration = getattr(self._attaching, 'must_not_fail', False)

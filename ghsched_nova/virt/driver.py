@@ -341,8 +341,7 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             network_info: Any = None) -> Any:
         return super()._attach_direct_passthrough_ports(
             context, instance, self._devices.wrap_guest(
-                guest, instance_claims.list_claimed_devices(instance)),
-            network_info)
+                guest, list(instance.get_pci_devices())), network_info)
 
     # -- live migration, at the destination -----------------------------------
 

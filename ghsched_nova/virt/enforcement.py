@@ -208,9 +208,6 @@ class PolicyEnforcer:
                             'runs uncapped: %s',
                             error, instance=instance)
                 return
-            LOG.error('ghsched: cannot enforce the bandwidth policy of a '
-                      'started guest; stopping the guest: %s',
-                      error, instance=instance)
             _stop_guest(guest, instance)
             self._host.release_group(instance.uuid)
             if not isinstance(error, refusal.CANNOT_ENFORCE):
@@ -272,8 +269,7 @@ def _stop_guest(guest: Any, instance: Any) -> None:
         guest.poweroff()
     except libvirt_driver.libvirt.libvirtError as error:
         LOG.warning('ghsched: cannot stop a guest whose bandwidth policy is '
-                    'not enforced: %s', error,
-                    instance=instance)
+                    'not enforced: %s', error, instance=instance)
 
 
 def _parse_guest(guest: Any) -> desired.Running:

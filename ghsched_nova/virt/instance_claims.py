@@ -57,15 +57,10 @@ def get_destination_topology(instance: Any) -> Any:
     return context.new_numa_topology if context else None
 
 
-def list_claimed_devices(instance: Any) -> list[Any]:
-    """Return the passthrough devices that an instance has claimed."""
-    return list(instance.get_pci_devices())
-
-
 def list_device_nodes(instance: Any) -> list[device_numa.Device]:
     """Return the NUMA node of each device that an instance has claimed."""
     return [device_numa.Device(device.address, device.numa_node)
-            for device in list_claimed_devices(instance)]
+            for device in instance.get_pci_devices()]
 
 
 def list_required_device_nodes(instance: Any) -> list[int]:

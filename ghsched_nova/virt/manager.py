@@ -22,6 +22,7 @@ from nova.compute import resource_tracker
 from nova import objects
 from nova.objects import fields
 
+from ghsched_nova.nova_fixes import servers
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import registry
@@ -124,3 +125,19 @@ class GhschedComputeManager(manager.ComputeManager):
         """
         return attach.attach_with_reason(super()._attach_interface,
                                          *args, **kwargs)
+
+    @seam(f'{_MANAGER}._do_build_and_run_instance',
+          ('self', 'context', 'instance', 'image', 'request_spec',
+           'filter_properties', 'admin_password', 'injected_files',
+           'requested_networks', 'security_groups', 'block_device_mapping',
+           'node', 'limits', 'host_list', 'accel_uuids'))
+    def _do_build_and_run_instance(self, *args: Any) -> Any:
+        """Build a server; on the last host, an error becomes its fault.
+
+        With a count of its tries, nova-compute passes a failed build to
+        nova-conductor, whose fault is that no other host is left.
+        """
+        _, instance, _, _, filter_properties, *_, host_list, _ = args
+        if not host_list and servers.has_ghsched_flavor(instance):
+            filter_properties.pop('retry', None)
+        return super()._do_build_and_run_instance(*args)

@@ -20,6 +20,7 @@ only the log of nova-compute has those.
 
 from collections.abc import Iterator
 import contextlib
+import re
 from typing import Any
 
 from nova import exception
@@ -44,19 +45,13 @@ CANNOT_ENFORCE = (
     metadata.MetadataError, memorytune.MemoryTuneError,
     pci_topology.DeviceNumaError, desired.DomainError, policies.PolicyError)
 
-#: Part of libvirt's error when it may not raise the limit of locked memory.
-_LOCKED_MEMORY = 'locked memory'
-
 
 class LockedMemoryError(Exception):
     """Raised if libvirt cannot lock the memory of a guest."""
 
 
-_BANDWIDTH = ('the host cannot hold the memory bandwidth of the flavor '
-              '(ghsched:mem_bw_*)')
-
-#: Reason for the tenant by exception; a PolicyError has its own text.
-_REASONS: tuple[tuple[type[Exception], str], ...] = (
+#: Reason for the tenant by exceptions; a PolicyError has its own text.
+_REASONS = (
     (allocation_check.ClaimMismatch,
      'the resources allocated to the server (ghsched:mem_bw_min, ghsched:vfs) '
      'are not on the NUMA nodes that it would run on'),
@@ -65,10 +60,9 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
      '(ghsched:device_numa=required)'),
     (LockedMemoryError, 'the host cannot lock the memory of the guest '
      f'({keys.LOCK_MEMORY.extra_spec})'),
-    (resctrl_host.ResctrlUnavailable, _BANDWIDTH),
-    (resolve.PolicyRefused, _BANDWIDTH),
-    (fs.GroupError, _BANDWIDTH),
-)
+    ((resctrl_host.ResctrlUnavailable, resolve.PolicyRefused, fs.GroupError),
+     'the host cannot hold the memory bandwidth of the flavor '
+     '(ghsched:mem_bw_*)'))
 
 
 def describe_error_for_tenant(error: Exception) -> str:
@@ -78,10 +72,9 @@ def describe_error_for_tenant(error: Exception) -> str:
     """
     if isinstance(error, policies.PolicyError):
         return f'ghsched: {error}'
-    for kind, text in _REASONS:
-        if isinstance(error, kind):
-            return f'ghsched: {text}'
-    return 'ghsched: the host cannot provide what the flavor asks for'
+    return 'ghsched: ' + next(
+        (reason for kinds, reason in _REASONS if isinstance(error, kinds)),
+        'the host cannot provide what the flavor asks for')
 
 
 def log_refusal(error: Exception,
@@ -123,7 +116,8 @@ def naming_lock_memory(instance: Any, libvirt_error: type[Exception]
     try:
         yield
     except libvirt_error as error:
-        if (_LOCKED_MEMORY not in str(error) or keys.LOCK_MEMORY.extra_spec
-                not in instance.flavor.extra_specs):
+        # libvirt raises the limit, then QEMU locks.
+        if (keys.LOCK_MEMORY.extra_spec not in instance.flavor.extra_specs
+                or not re.search('lock(ed|ing) memory', str(error))):
             raise
         raise log_refusal(LockedMemoryError(str(error)), instance) from error

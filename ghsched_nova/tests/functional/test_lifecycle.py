@@ -342,7 +342,8 @@ class ToldTest(nova_base.GhschedTestCase):
 
     def test_refused_operation_says_why_in_terms_of_the_flavor(self):
         self.take_steps(self.a_refused_resize_and_migration_say_why,
-                        self.a_reboot_that_the_host_refuses_says_so)
+                        self.a_reboot_that_the_host_refuses_says_so,
+                        self.a_start_that_all_hosts_refuse_says_why)
 
     def details(self, action):
         """Return the details of the failed events of a server's action, by
@@ -381,6 +382,15 @@ class ToldTest(nova_base.GhschedTestCase):
                       'flavor (ghsched:mem_bw_*)', fault)
         self.assertNotRegex(fault, self.HOST_WORDS)
         self.assertIn('MBMIN value out of range', self.stdlog.logger.output)
+
+    def a_start_that_all_hosts_refuse_says_why(self):
+        self.start_host('host_b')
+        log = self.useFixture(fixtures.FakeLogger(level=40))
+        server = self.boot(self.flavor(mem_bw_min=30), 'ERROR')
+        self.assertEqual(2, log.output.count('refusing to start a guest'))
+        self.assertIn('the host cannot hold the memory bandwidth of the '
+                      'flavor (ghsched:mem_bw_*)', self.fault(server))
+        self.assertEqual({}, self.resources(server['id']))
 
 
 class UncountedTest(nova_base.GhschedTestCase):

@@ -80,3 +80,20 @@ class ManagerTest(base.TestCase):
             ours.init_host(None)
             ours.init_host(None)
         self.assertEqual([endpoint], ours.additional_endpoints)
+
+    def test_retries_are_dropped_for_our_servers_on_the_last_host(self):
+        ours = manager.GhschedComputeManager.__new__(
+            manager.GhschedComputeManager)
+        for specs, hosts, kept in (({'ghsched:monitor': 'true'}, [], False),
+                                   ({'ghsched:monitor': 'true'}, ['b'], True),
+                                   ({'hw:numa_nodes': '1'}, [], True)):
+            instance = types.SimpleNamespace(
+                flavor=types.SimpleNamespace(extra_specs=specs))
+            given = ('image', 'spec', {'retry': {'num_attempts': 1}},
+                     *'123456', 'limits', hosts, None)
+            with mock.patch.object(
+                    nova_manager.ComputeManager,
+                    '_do_build_and_run_instance') as nova:
+                ours._do_build_and_run_instance('context', instance, *given)
+            nova.assert_called_once_with('context', instance, *given)
+            self.assertEqual(kept, 'retry' in given[2])

@@ -54,8 +54,15 @@ class RefusalTest(base.TestCase):
         self.assertNotIn(self.HOST, str(error))
 
     def test_memory_that_cannot_be_locked_is_reported_with_its_key(self):
-        text = ('internal error: Process exited prior to exec: libvirt: error '
-                ': cannot limit locked memory of process 18840 to 9007199254')
+        for text in (
+                'internal error: Process exited prior to exec: libvirt: error '
+                ': cannot limit locked memory of process 18840 to 9007199254',
+                'internal error: QEMU unexpectedly closed the monitor (vm='
+                "'instance-18840'): mlockall: Operation not permitted\n"
+                'qemu-system-x86_64: locking memory failed'):
+            self.check_text(text)
+
+    def check_text(self, text):
         for specs, raised in (({'ghsched:lock_memory': 'true'},
                                exception.ComputeResourcesUnavailable),
                               ({'hw:locked_memory': 'true'}, OSError)):
