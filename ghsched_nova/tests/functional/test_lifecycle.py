@@ -370,10 +370,13 @@ class ToldTest(nova_base.GhschedTestCase):
             self.assertNotRegex(reason, self.HOST_WORDS)
         self.assert_agreement(self.server, 'host_a', [30])
 
-    def a_reboot_that_the_host_refuses_says_so(self):
+    def refuse_values(self):
         self.kernel.error = fs.GroupError(
             'the kernel refused the value', '/sys/fs/resctrl/qemu-1/schemata',
             'MBMIN:0=60', 22, 'MBMIN value out of range')
+
+    def a_reboot_that_the_host_refuses_says_so(self):
+        self.refuse_values()
         self.api.post_server_action(self.server['id'],
                                     {'reboot': {'type': 'HARD'}})
         self._wait_for_state_change(self.server, 'ERROR')
@@ -385,6 +388,7 @@ class ToldTest(nova_base.GhschedTestCase):
 
     def a_start_that_all_hosts_refuse_says_why(self):
         self.start_host('host_b')
+        self.refuse_values()
         log = self.useFixture(fixtures.FakeLogger(level=40))
         server = self.boot(self.flavor(mem_bw_min=30), 'ERROR')
         self.assertEqual(2, log.output.count('refusing to start a guest'))
