@@ -38,7 +38,7 @@ LOG=$GHSCHED_HOME/log/devstack-$(basename "$BRANCH").log
 hidden=$(find -L "$CLONES" ! -perm -o=r -print -quit)
 [ -z "$hidden" ] || die "not for all to read: $hidden"
 
-trap end_machine EXIT
+trap end_container EXIT
 
 # What the container needs of this machine to reach the package registries.
 copy_network_settings() {
@@ -108,6 +108,13 @@ booted() {
 # within COMMAND: as the user stack, in the container.
 within() {
     nsenter -t "$(machine_init)" -a -- su - stack -c "$1"
+}
+
+# The journal of all services is what is left of the container.
+end_container() {
+    [ -n "$unit" ] || return 0
+    within 'sudo journalctl --no-pager' > "${LOG%.log}-journal.log" || true
+    end_machine
 }
 
 # devstack sets KSM of the kernel, which all of the machine has, and ends where
@@ -180,4 +187,5 @@ step 'unstack.sh' within 'cd devstack && ./unstack.sh'
 step 'stack.sh again' within 'cd devstack && ./stack.sh'
 step 'tempest again' tempest_run
 step 'clean.sh' within 'cd devstack && ./clean.sh'
+end_container
 rm -rf "$ROOT"
