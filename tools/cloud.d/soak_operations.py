@@ -61,10 +61,11 @@ def prepare(lab: Lab) -> None:
                ghsched__guest_channel='write',
                ghsched__vcpu_classes='latency:0',
                ghsched__mem_bw_min__at__latency=20, ghsched__mem_bw_min=10)
-    # One on one node, which moves inside a host.
+    # One on one node, which can move inside a host.
     lab.flavor(FLAVORS[4], hw__numa_nodes=1, ghsched__guest_channel='write',
                ghsched__vcpu_classes='latency:0',
-               ghsched__mem_bw_min__at__latency=15, ghsched__mem_bw_max=50)
+               ghsched__mem_bw_min__at__latency=15,
+               ghsched__mem_bw_max__at__latency=50)
 
 
 def _call(name: str) -> Operation:
@@ -112,13 +113,12 @@ def _rebuild(lab: Lab, server: Any, _rng: random.Random) -> None:
 
 
 def _change(lab: Lab, server: Any, rng: random.Random) -> None:
-    """Another guarantee, of one class if the guest has classes."""
-    share = str(rng.choice((5, 10, 15)))
-    of_class = ('ghsched:vcpu_classes' in server.flavor.extra_specs
-                and rng.choice(('.latency', '')))
+    """Another guarantee, of one class or node if the guest has several."""
+    key = rng.choice(sorted(one for one in server.flavor.extra_specs
+                            if one.startswith(keys.MEM_BW_MIN.extra_spec)))
     server_change.set_bandwidth_policy(
         client.Client(lab.cloud), server.id,
-        {keys.MEM_BW_MIN.extra_spec + (of_class or ''): share}, dry_run=False)
+        {key: str(rng.choice((5, 10, 15)))}, dry_run=False)
 
 
 def _move_inside(lab: Lab, server: Any, rng: random.Random) -> None:
