@@ -17,8 +17,6 @@ nodes with the lowest cost that features compute, for example from the load.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
 import itertools
 from typing import Any
 from typing import TypeAlias
@@ -30,7 +28,6 @@ from ghsched_nova.scheduler import needed_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.providers import names
-from ghsched_placement.query.candidates import combine_node_costs
 from ghsched_placement.query.candidates import NodeCost
 from ghsched_placement.query import node_assignment
 
@@ -114,8 +111,8 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
     for order in itertools.islice(
-            _iterate_assignments_by_cost(
-                [cell.id for cell in view.numa_topology.cells], node_costs,
+            node_assignment.yield_cheapest_host_nodes(
+                node_costs, [cell.id for cell in view.numa_topology.cells],
                 len(spec.numa_topology), needed),
             node_assignment.MOST_TRIED):
         # Without costs the claim may choose the other nodes itself, so that
@@ -130,29 +127,3 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
                                         requests) is not None:
             return limits
     return None
-
-
-def _iterate_assignments_by_cost(nodes: Iterable[int],
-                                 node_costs: dict[int, NodeCost],
-                                 guest_nodes: int, needed: frozenset[int]
-                                 ) -> Iterator[tuple[int, ...]]:
-    """Iterate over assignments of guest to host NUMA nodes, cheapest first.
-
-    Each assignment names a host NUMA node for each guest NUMA node.
-
-    :param nodes: numbers of the host NUMA nodes.
-    :param node_costs: cost of each host NUMA node; empty if none is preferred.
-    :param guest_nodes: number of NUMA nodes of the guest.
-    :param needed: host nodes without which fewer other guests fit.
-    """
-    ways = itertools.islice(itertools.permutations(
-        sorted(nodes, key=lambda node: (node not in needed, node)),
-        guest_nodes), _MOST)
-    return iter(sorted(ways, key=lambda way: (
-        sum(node not in needed for node in way),
-        combine_node_costs(way, node_costs), way)))
-
-
-#: Maximum number of assignments of guest to host NUMA nodes that are compared.
-#: A guest with four nodes has fewer on a host with eight.
-_MOST = 2000
