@@ -166,4 +166,4 @@ def _count_by_host(view: Any, spec: shared.RequestSpec) -> int:
     taken = candidates[0].get('allocations', {}).get(view.uuid, {}).get(
         'resources', {})
     return min((free[name] // amount for name, amount in taken.items()
-                if name in free and amount), default=counting.MOST)
+                if name in free and amount), default=counting.MAX_GUESTS)

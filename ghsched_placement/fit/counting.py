@@ -31,17 +31,17 @@ import itertools
 from typing import TypeAlias
 
 from ghsched_placement.fit.model import Count
-from ghsched_placement.fit.model import FewOf
 from ghsched_placement.fit.model import Host
 from ghsched_placement.fit.model import Need
 from ghsched_placement.fit.model import Node
 from ghsched_placement.fit.model import NodeNeed
-from ghsched_placement.fit.model import Pool
+from ghsched_placement.fit.model import SocketAmount
+from ghsched_placement.fit.model import StockChoice
 from ghsched_placement.fit.model import TOO_FEW_NODES
 from ghsched_placement.query import matching
 
 #: Guests that are counted on one host at most.
-MOST = 10 ** 4
+MAX_GUESTS = 10 ** 4
 
 #: Guests that are placed one after the other to find a lower bound.
 _MOST_PLACED = 200
@@ -53,7 +53,7 @@ MAX_STEPS = 300000
 _TAKE_STEPS = 10
 
 
-def count_guests(host: Host, need: Need, most: int = MOST,
+def count_guests(host: Host, need: Need, most: int = MAX_GUESTS,
                  steps: int = MAX_STEPS) -> Count:
     """Count the guests with equal needs that fit on a host at the same time.
 
@@ -65,20 +65,20 @@ def count_guests(host: Host, need: Need, most: int = MOST,
     limits = [[node.find_limit(kind) for node in host.nodes]
               for kind in need.kinds]
     by_kind = [[count for count, _place in of_kind] for of_kind in limits]
-    pools = list(map(host.list_pools, need.kinds))
+    shared = list(map(host.list_socket_amounts, need.kinds))
     alone = [count_equal_guests(counts, number, most, of_kind)
              for counts, number, of_kind
-             in zip(by_kind, need.kinds.values(), pools, strict=True)]
+             in zip(by_kind, need.kinds.values(), shared, strict=True)]
     found, is_exact = min(alone, default=most), True
     if len(alone) > 1 and found:
         found, is_exact = _count_unequal_guests(host, need, by_kind, found,
                                                 steps)
     of_host = (frozenset[int]() if found < whole
-               else host.list_limits(need, found))
+               else host.list_used_up(need, found))
     if not need.nodes or of_host and found:
         return Count(found, is_exact, of_host)
     # Kinds that fit no more; all of them if they are only together too many.
-    all_kinds = [*zip(limits, by_kind, pools, strict=True)]
+    all_kinds = [*zip(limits, by_kind, shared, strict=True)]
     kinds = [kind for kind, guests in zip(all_kinds, alone, strict=True)
              if (guests == found if found else not any(kind[1]))]
     of_nodes = set[int]()
@@ -107,45 +107,48 @@ def _count_unequal_guests(host: Host, need: Need,
     smallest = _find_common_need(list(need.kinds))
     most = count_equal_guests(
         [node.find_limit(smallest, is_alone=False)[0] for node in host.nodes],
-        len(need.nodes), most, host.list_pools(smallest))
+        len(need.nodes), most, host.list_socket_amounts(smallest))
     least = _count_by_placing(host, need, min(most, _MOST_PLACED))
     found, is_exact = _search_largest_count(
         _Search(host, need.kinds, by_kind, steps), least, most)
     # The search tries one way to divide different amounts among positions.
-    spans = {few for kind in need.kinds for few in kind.few if few.may_span}
+    spans = {choice for kind in need.kinds for choice in kind.choices
+             if choice.may_span}
     return found, is_exact and (found == most or len(spans) <= 1)
 
 
 def count_equal_guests(counts: Sequence[int], guest_nodes: int,
-                       most: int = MOST, pools: Iterable[Pool] = ()) -> int:
+                       most: int = MAX_GUESTS,
+                       shared: Iterable[SocketAmount] = ()) -> int:
     """Count the guests with equal NUMA nodes that fit on a host.
 
     :param counts: number of such guest nodes that each host node holds.
     :param guest_nodes: number of NUMA nodes of one guest.
     :param most: number at which counting ends.
-    :param pools: amounts that host nodes have in common.
+    :param shared: amounts that host nodes have in common.
     """
     while True:
-        fitting = _count_guest_nodes(counts, most, pools) // guest_nodes
+        fitting = _count_guest_nodes(counts, most, shared) // guest_nodes
         if fitting >= most:
             return most
         most = fitting
 
 
 def _count_guest_nodes(counts: Sequence[int], guests: int,
-                       pools: Iterable[Pool]) -> int:
+                       shared: Iterable[SocketAmount]) -> int:
     """Count the guest nodes that host nodes hold, one of each guest at most.
 
     :param counts: number of guest nodes that each host node holds.
     :param guests: number of guests.
-    :param pools: amounts that host nodes have in common.
+    :param shared: amounts that host nodes have in common.
     """
     return sum([count if count < guests else guests
                 for count in counts]) - sum([
-                    _count_excess(counts, pool, guests) for pool in pools])
+                    _count_excess(counts, pool, guests) for pool in shared])
 
 
-def _count_excess(counts: Sequence[int], pool: Pool, guests: int) -> int:
+def _count_excess(counts: Sequence[int], pool: SocketAmount,
+                  guests: int) -> int:
     """Count the guest nodes for which a common amount is too small.
 
     The host nodes that have the amount in common would hold them otherwise.
@@ -158,8 +161,8 @@ def _count_excess(counts: Sequence[int], pool: Pool, guests: int) -> int:
 
 
 def find_needed_nodes(counts: Mapping[int, int], guest_nodes: int,
-                      most: int = MOST,
-                      pools: Sequence[Pool] = ()) -> frozenset[int]:
+                      most: int = MAX_GUESTS,
+                      shared: Sequence[SocketAmount] = ()) -> frozenset[int]:
     """Return the host nodes that a guest should take so that most others fit.
 
     If a guest with equal NUMA nodes leaves out more of these host nodes than
@@ -169,17 +172,17 @@ def find_needed_nodes(counts: Mapping[int, int], guest_nodes: int,
         of the host node.
     :param guest_nodes: number of NUMA nodes of one guest.
     :param most: number of guests for which the host as a whole has resources.
-    :param pools: amounts that host nodes have in common; their members are
+    :param shared: amounts that host nodes have in common; their members are
         the positions in the counts.
     :returns: empty if any host nodes will do.
     """
     of_nodes = list(counts.values())
-    guests = count_equal_guests(of_nodes, guest_nodes, most, pools)
-    spare = (_count_guest_nodes(of_nodes, guests, pools)
+    guests = count_equal_guests(of_nodes, guest_nodes, most, shared)
+    spare = (_count_guest_nodes(of_nodes, guests, shared)
              - guest_nodes * guests)
     needed = [index for index, count in enumerate(of_nodes)
               if count >= guests > 0]
-    for pool in pools:
+    for pool in shared:
         # As long as its pool is too small, a host node may be left out.
         for index in [index for index in pool.members if index in needed][
                 :_count_excess(of_nodes, pool, guests)]:
@@ -223,7 +226,7 @@ def _search_host_nodes(host: Host, need: Need,
     :param choices: possible host nodes of each guest node, the best first.
     """
     first = [index for index, part in enumerate(need.nodes)
-             if host.list_pools(part)]
+             if host.list_socket_amounts(part)]
     steps = iter(range(MAX_STEPS // _TAKE_STEPS))
 
     def place_rest(placed: dict[int, int]) -> Iterator[dict[int, int]]:
@@ -260,38 +263,39 @@ def _list_fitting_nodes(host: Host, part: NodeNeed,
         these host nodes.
     """
     counts = [node.count_guest_nodes(part) for node in host.nodes]
-    left, pools = list(counts), host.list_pools(part) if guest_nodes else ()
+    left = list(counts)
+    shared = host.list_socket_amounts(part) if guest_nodes else ()
     guests = count_equal_guests(counts, guest_nodes,
-                                pools=pools) if pools else 0
-    for pool in pools:
+                                shared=shared) if shared else 0
+    for pool in shared:
         most = pool.most
         for index in sorted(pool.members, key=lambda one: -counts[one]):
             left[index] = min(counts[index], guests, most)
             most -= left[index]
     order = sorted(range(len(counts)), key=lambda index: (
-        -min(left[index], guests) if pools else 0, -counts[index],
+        -min(left[index], guests) if shared else 0, -counts[index],
         host.nodes[index].number))
     return [host.nodes[index].number for index in order if left[index]]
 
 
-def take_guests(host: Host, need: Need, guests: int) -> Host:
+def place_guests(host: Host, need: Need, guests: int) -> Host:
     """Return a host's free resources after several guests are placed.
 
     The guests are placed one after the other, each on the host nodes that hold
     most of its nodes. Guests that do not fit are left out.
     """
-    if len(need.kinds) == 1 and not host.list_pools(need.nodes[0]):
-        return _take_equal_guests(host, need, min(
+    if len(need.kinds) == 1 and not host.list_socket_amounts(need.nodes[0]):
+        return _place_equal_guests(host, need, min(
             guests, host.count_without_nodes(need)))
     for _guest in range(guests):
         chosen = choose_host_nodes(host, need)
         if chosen is None:
             break
-        host = host.take(need, chosen)
+        host = host.subtract_guest(need, chosen)
     return host
 
 
-def _take_equal_guests(host: Host, need: Need, guests: int) -> Host:
+def _place_equal_guests(host: Host, need: Need, guests: int) -> Host:
     """Return a host's free resources after guests with equal nodes are placed.
 
     Each guest node on a host node reduces by one the number of guest nodes
@@ -308,7 +312,7 @@ def _take_equal_guests(host: Host, need: Need, guests: int) -> Host:
         taken.update(number for _count, number in left[:width])
         left = sorted((*((count + 1, number) for count, number
                          in left[:width]), *left[width:]))
-    return host.take_times(need, guests, {
+    return host.subtract_guests(need, guests, {
         number: (part, times) for number, times in taken.items()})
 
 
@@ -337,7 +341,7 @@ def _count_by_placing(host: Host, need: Need, most: int) -> int:
         chosen = choose_host_nodes(host, need)
         if chosen is None:
             return guests
-        host = host.take(need, chosen)
+        host = host.subtract_guest(need, chosen)
     return most
 
 
@@ -345,10 +349,12 @@ def _find_common_need(kinds: Sequence[NodeNeed]) -> NodeNeed:
     """Return the amounts that each of several guest NUMA nodes needs."""
     return NodeNeed(
         tuple(map(min, *(kind.amounts for kind in kinds))),
-        tuple(FewOf(min(few.amount for few in alike),
-                    tuple(dict.fromkeys(itertools.chain.from_iterable(
-                        few.places for few in alike))), alike[0].may_span)
-              for alike in zip(*(kind.few for kind in kinds), strict=False)),
+        tuple(StockChoice(
+            min(choice.amount for choice in alike),
+            tuple(dict.fromkeys(itertools.chain.from_iterable(
+                choice.positions for choice in alike))), alike[0].may_span)
+              for alike in zip(*(kind.choices for kind in kinds),
+                               strict=False)),
         frozenset.intersection(*(kind.traits for kind in kinds)))
 
 
@@ -481,7 +487,8 @@ class _Search:
             if self._steps < 0:
                 return
             for others in self._yield_node_contents(
-                    node.take(need, number), most - number, kind + 1):
+                    node.subtract_guest_nodes(need, number), most - number,
+                    kind + 1):
                 yield (number, *others)
 
 

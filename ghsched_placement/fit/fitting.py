@@ -163,7 +163,7 @@ def count_guests(host: capacity.HostInventory,
             is_exact=found.is_exact and more.is_exact)
         if found.sharing or demand is demands[-1]:
             break
-        free = counting.take_guests(free, need, more.guests)
+        free = counting.place_guests(free, need, more.guests)
     return found
 
 
@@ -182,7 +182,7 @@ def _count_guests(host: capacity.HostInventory, free: model.Host,
     own, sharing = counting.count_guests(free, need), model.Count(0)
     if 0 in own.of_host and _can_share_on_all_guest_nodes(host, demand):
         sharing = counting.count_guests(
-            counting.take_guests(free, need, own.guests),
+            counting.place_guests(free, need, own.guests),
             demand.make_need(host, shares_group=True))
     return Verdict(
         host.name, guests=own.guests + sharing.guests, sharing=sharing.guests,
@@ -506,4 +506,5 @@ def find_needed_nodes(host: capacity.HostInventory,
     return counting.find_needed_nodes(
         {node.number: node.count_guest_nodes(need.nodes[0])
          for node in free.nodes}, len(need.nodes),
-        free.count_without_nodes(need), free.list_pools(need.nodes[0]))
+        free.count_without_nodes(need),
+        free.list_socket_amounts(need.nodes[0]))

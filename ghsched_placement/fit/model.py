@@ -80,8 +80,8 @@ class Units:
         return times, limit
 
 
-class Pool(NamedTuple):
-    """Amount that several host NUMA nodes have in common.
+class SocketAmount(NamedTuple):
+    """Amount that the host NUMA nodes of a socket have in common: VFs.
 
     :param most: number of guest nodes for which it is enough.
     :param place: position of the resource.
@@ -93,16 +93,18 @@ class Pool(NamedTuple):
     members: tuple[int, ...]
 
 
-class FewOf(NamedTuple):
-    """Amount that one guest NUMA node takes from few of several positions.
+class StockChoice(NamedTuple):
+    """Amount that one guest NUMA node takes from few of several stocks.
 
-    :param places: positions, the preferred first.
+    The stocks are memory pages by size, or dedicated CPUs by L3 cache.
+
+    :param positions: positions, the preferred first.
     :param may_span: whether to divide the amount among as many positions as
         it needs on an empty host node. If not, one position has all of it.
     """
 
     amount: int
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     may_span: bool = False
 
 
@@ -111,13 +113,14 @@ class NodeNeed:
     """Resources that one guest NUMA node needs of a host NUMA node.
 
     :param amounts: amount of each resource.
-    :param few: amounts each of which is taken from one of several positions,
-        or from few: memory in pages of one size, CPUs of one L3 cache.
+    :param choices: amounts each of which is taken from one of several
+        positions, or from few: memory in pages of one size, CPUs of one L3
+        cache.
     :param traits: traits that the host node must have.
     """
 
     amounts: Amounts
-    few: tuple[FewOf, ...] = ()
+    choices: tuple[StockChoice, ...] = ()
     traits: frozenset[str] = frozenset()
 
     @cached_property
@@ -178,15 +181,21 @@ class Node:
         if is_alone and not need.traits <= self.traits:
             return 0, TRAIT
         count, limit = self.units.find_limit(self.free, need.taken, is_alone)
-        for few in need.few if count else ():
-            if few.amount and (is_alone or not few.may_span):
+        for choice in need.choices if count else ():
+            if choice.amount and (is_alone or not choice.may_span):
                 times = parts.count_amounts(
-                    [self.free[place] for place in few.places], few.amount,
-                    _count_parts(self.units.most, few))
+                    [self.free[place] for place in choice.positions],
+                    choice.amount, self._count_parts(choice))
                 if times < count:
-                    count, limit = times, max(few.places,
+                    count, limit = times, max(choice.positions,
                                               key=self.free.__getitem__)
         return count, limit
+
+    def _count_parts(self, choice: StockChoice) -> int:
+        """Return from how many positions one guest node takes an amount."""
+        return parts.count_least_parts(
+            [self.units.most[place] for place in choice.positions],
+            choice.amount) if choice.may_span else 1
 
     def count_guest_nodes(self, need: NodeNeed) -> int:
         """Return how many guest NUMA nodes with equal needs fit on this node.
@@ -195,34 +204,35 @@ class Node:
         """
         return self.find_limit(need)[0]
 
-    def take(self, need: NodeNeed, times: int = 1) -> 'Node':
+    def subtract_guest_nodes(self, need: NodeNeed,
+                             times: int = 1) -> 'Node':
         """Return this node with the resources of guest NUMA nodes taken.
 
         :param times: number of guest nodes with equal needs; they must fit.
         """
         free = [left - times * amount for left, amount
                 in zip(self.free, need.amounts, strict=True)]
-        for few in need.few:
-            self._take_few(free, few, times)
+        for choice in need.choices:
+            self._subtract_choice(free, choice, times)
         return Node(self.number, tuple(free), self.units, self.traits,
                     self.socket)
 
-    def _take_few(self, free: list[int], few: FewOf, times: int) -> None:
+    def _subtract_choice(self, free: list[int], choice: StockChoice,
+                         times: int) -> None:
         """Take an amount several times from few of several positions.
 
         :param free: free amounts by position, changed in place.
         """
-        if few.may_span:
-            left = parts.take_amounts([free[place] for place in few.places],
-                                      few.amount,
-                                      _count_parts(self.units.most, few),
-                                      times)
-            for place, amount in zip(few.places, left, strict=True):
+        if choice.may_span:
+            left = parts.take_amounts(
+                [free[place] for place in choice.positions], choice.amount,
+                self._count_parts(choice), times)
+            for place, amount in zip(choice.positions, left, strict=True):
                 free[place] = amount
             return
-        for place in few.places if few.amount else ():
-            here = min(times, free[place] // few.amount)
-            free[place] -= here * few.amount
+        for place in choice.positions if choice.amount else ():
+            here = min(times, free[place] // choice.amount)
+            free[place] -= here * choice.amount
             times -= here
 
 
@@ -253,7 +263,7 @@ class Host:
     nodes: tuple[Node, ...]
     of_sockets: frozenset[int] = frozenset()
 
-    def list_pools(self, part: NodeNeed) -> tuple[Pool, ...]:
+    def list_socket_amounts(self, part: NodeNeed) -> tuple[SocketAmount, ...]:
         """Return the amounts of each socket that a guest node can take.
 
         :returns: empty if the guest node needs nothing that the nodes of a
@@ -266,8 +276,9 @@ class Host:
             if node.socket is not None:
                 sockets.setdefault(node.socket, []).append(index)
         return tuple(
-            Pool(*first.units.find_limit(first.free, taken, is_sized=False),
-                 tuple(members))
+            SocketAmount(*first.units.find_limit(first.free, taken,
+                                                 is_sized=False),
+                         tuple(members))
             for members in sockets.values() if len(members) > 1
             for first in (self.nodes[members[0]],))
 
@@ -296,7 +307,7 @@ class Host:
         return all(amount <= free[socket][place]
                    for (socket, place), amount in taken.items())
 
-    def list_limits(self, need: Need, guests: int) -> frozenset[int]:
+    def list_used_up(self, need: Need, guests: int) -> frozenset[int]:
         """Return the resources that suffice for no more than some guests.
 
         :returns: positions of resources of the host as a whole.
@@ -305,34 +316,35 @@ class Host:
             item[0] for item in need.taken
             if self.units.find_limit(self.free, (item,))[0] <= guests)
 
-    def take(self, need: Need, chosen: Sequence[int]) -> 'Host':
+    def subtract_guest(self, need: Need,
+                       chosen: Sequence[int]) -> 'Host':
         """Return this host with the resources of one guest taken.
 
         :param chosen: number of the host NUMA node of each guest NUMA node.
         """
-        return self.take_times(need, 1, {
+        return self.subtract_guests(need, 1, {
             node: (part, 1) for node, part
             in zip(chosen, need.nodes, strict=True)})
 
-    def take_times(self, need: Need, guests: int,
-                   chosen: Mapping[int, tuple[NodeNeed, int]]) -> 'Host':
+    def subtract_guests(self, need: Need, guests: int,
+                        chosen: Mapping[int, tuple[NodeNeed, int]]) -> 'Host':
         """Return this host with the resources of several guests taken.
 
         :param chosen: need of equal guest NUMA nodes, and their number, by
             number of the host node that they are placed on.
         """
-        nodes = tuple(node.take(*chosen[node.number])
+        nodes = tuple(node.subtract_guest_nodes(*chosen[node.number])
                       if node.number in chosen else node
                       for node in self.nodes)
         for place in self.of_sockets:
-            nodes = self._take_of_sockets(place, nodes)
+            nodes = self._update_socket_amounts(place, nodes)
         return Host(
             tuple(left - guests * amount for left, amount
                   in zip(self.free, need.amounts, strict=True)), self.units,
             nodes, self.of_sockets)
 
-    def _take_of_sockets(self, place: int,
-                         nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    def _update_socket_amounts(self, place: int,
+                               nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """Return nodes with the free amount that their socket has now.
 
         :param place: position of the resource.

@@ -125,18 +125,18 @@ def make_need(part: GuestNode, sizes: Sequence[int], page_size: PageSize,
                part.memory if part.pinned and page_size is None else 0, 0,
                *(0 for _position in range(len(sizes) + caches)))
     first = len(before) + len(RESOURCES)
-    few = []
+    choices = []
     if caches and part.cpu_cache == 'require':
-        few = [model.FewOf(part.pinned, tuple(range(
+        choices = [model.StockChoice(part.pinned, tuple(range(
             first + len(sizes), first + len(sizes) + caches)), may_span=True)]
     if page_size is None:
-        return model.NodeNeed((*before, *amounts), tuple(few))
+        return model.NodeNeed((*before, *amounts), tuple(choices))
     usable = {'small': sizes[:1], 'large': sizes[1:], 'any': sizes}.get(
         str(page_size), [size for size in sizes if size == page_size])
     pages = [first + sizes.index(size) for size in reversed(usable)
              if part.memory * 1024 % size == 0]
     return model.NodeNeed((*before, *amounts), (
-        model.FewOf(part.memory, (*pages, first - 1)), *few))
+        model.StockChoice(part.memory, (*pages, first - 1)), *choices))
 
 
 def name_resources(sizes: Sequence[int], page_size: PageSize,

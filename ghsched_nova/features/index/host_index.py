@@ -81,7 +81,7 @@ class _Claim:
         need = self.need.read_amounts(view.row.table, self.missing_in_report,
                                       self.missing_in_placement)
         return view if need is None else replace(
-            view, amounts=view.amounts.take(need, self.nodes))
+            view, amounts=view.amounts.subtract_guest(need, self.nodes))
 
 
 class IndexedHost:

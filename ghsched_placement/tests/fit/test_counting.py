@@ -65,7 +65,7 @@ def draw_node_need(chance):
                     for few in NEEDS)
     pages = chance.choice(((), (), PAGES[:1], PAGES))
     return model.NodeNeed(
-        amounts, (model.FewOf(chance.choice((64, 256)), pages),)
+        amounts, (model.StockChoice(chance.choice((64, 256)), pages),)
         if pages else (),
         frozenset('a') if chance.random() < .1 else frozenset())
 
@@ -76,8 +76,8 @@ def draw(number, nodes=16, scale=1):
     kinds = [draw_node_need(chance)
              for _kind in range(chance.choice((1, 1, 2, 3)))]
     if len(kinds) > 1:
-        kinds = [dataclasses.replace(kind, few=tuple(
-            one._replace(places=one.places[:1]) for one in kind.few))
+        kinds = [dataclasses.replace(kind, choices=tuple(
+            one._replace(positions=one.positions[:1]) for one in kind.choices))
             for kind in kinds]
     # One in ten has up to as many nodes as the largest host.
     count = (chance.randint(1, 4) if chance.random() < .9
@@ -132,11 +132,11 @@ def allows(units, amounts):
 
 def get_pages(part):
     """Return the page sizes that a guest node may use; (None,) for any."""
-    return part.few[0].places if part.few else (None,)
+    return part.choices[0].positions if part.choices else (None,)
 
 
 def get_memory(part, is_used=True):
-    return part.few[0].amount if part.few and is_used else 0
+    return part.choices[0].amount if part.choices and is_used else 0
 
 
 class Program:
@@ -267,7 +267,7 @@ def places_most_by(choose, host, need):
     """Return how many guests fit if each is placed as a function chooses."""
     guests = 0
     while (chosen := choose(host)) is not None and guests < 200:
-        host = host.take(need, chosen)
+        host = host.subtract_guest(need, chosen)
         if min((*host.free, *(min(node.free) for node in host.nodes))) < 0:
             raise AssertionError(f'{chosen} has too little')
         guests += 1
@@ -335,7 +335,7 @@ class SolverTest(base.TestCase):
                           for node in now.nodes}
                 needed = counting.find_needed_nodes(
                     counts, len(need.nodes), now.count_without_nodes(need),
-                    now.list_pools(need.nodes[0]))
+                    now.list_socket_amounts(need.nodes[0]))
                 open_to = sorted(
                     (node for node, count in counts.items() if count),
                     key=lambda node: (node not in needed,

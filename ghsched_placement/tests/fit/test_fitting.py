@@ -325,7 +325,7 @@ class CheckTest(base.TestCase):
                  needs=(GuestNode(shared=1),) * 2)))
 
     def test_a_guest_that_wants_nothing_is_counted_to_an_end(self):
-        self.assertEqual(counting.MOST, self.fits(
+        self.assertEqual(counting.MAX_GUESTS, self.fits(
             clouds.host(clouds.node(0)), wish(vfs=(0,))).guests)
 
     @given(st.lists(st.integers(0, 100), min_size=1, max_size=4),
@@ -484,7 +484,7 @@ class SharingTest(base.TestCase):
         asked = wish(vfs=(0,))
         verdict = fitting.check_host_capacity(shared_host(asked, (0,),
                                                           ((0,),)), asked)
-        self.assertEqual((counting.MOST, 0, False), (
+        self.assertEqual((counting.MAX_GUESTS, 0, False), (
             verdict.guests, verdict.sharing, verdict.needs_shared_group))
 
     @given(st.lists(st.tuples(st.integers(0, 100), st.sets(

@@ -118,9 +118,9 @@ class JudgedTest(base.TestCase):
                 caches=len(caches)),))
             placed, now = 0, host
             while chosen := counting.choose_host_nodes(now, need):
-                now, placed = now.take(need, chosen), placed + 1
+                now, placed = now.subtract_guest(need, chosen), placed + 1
             self.assertEqual(counting.count_guests(host, need).guests, placed)
-            self.assertEqual(now.nodes, counting.take_guests(
+            self.assertEqual(now.nodes, counting.place_guests(
                 host, need, placed + 1).nodes)
 
 
