@@ -36,21 +36,11 @@ from typing import TypeAlias
 
 from ghsched_placement.fit.lack import Lack
 from ghsched_placement.providers import names
-from ghsched_placement.query.candidates import combine_node_costs
+from ghsched_placement.query import candidates as offered
 from ghsched_placement.query.candidates import Cost
-from ghsched_placement.query.candidates import Far
-from ghsched_placement.query.candidates import HasCapacity
 from ghsched_placement.query.candidates import HostProviders
-from ghsched_placement.query.candidates import make_node_capacity_reason
 from ghsched_placement.query.candidates import NodeAssignment
-from ghsched_placement.query.candidates import NodeCost
 from ghsched_placement.query.candidates import NodeRequestGroups
-from ghsched_placement.query.candidates import ONE_NODE_FOR_TWO
-from ghsched_placement.query.candidates import split_node_cost
-from ghsched_placement.query.candidates import TOO_FAR
-from ghsched_placement.query.candidates import UNKNOWN_DEVICE_NODE
-from ghsched_placement.query.candidates import UNKNOWN_DEVICES
-from ghsched_placement.query.candidates import UNKNOWN_NODES
 from ghsched_placement.query import matching
 from ghsched_placement.query.request import LOCALITIES
 
@@ -71,13 +61,9 @@ MAX_STEPS = 25000
 MIN_SEARCH_STEPS = 5000
 
 
-def _allow_any_node(_guest_node: int, _node: int) -> bool:
-    return True
-
-
 def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
                       groups: NodeRequestGroups, host: HostProviders,
-                      has_capacity: HasCapacity | None = None,
+                      has_capacity: offered.HasCapacity | None = None,
                       cost: Cost | None = None,
                       steps: matching.Steps | None = None,
                       ) -> tuple[Iterator[NodeAssignment], Lack | None]:
@@ -96,26 +82,27 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
     :param steps: limit of the search; None for :data:`MAX_STEPS`.
     """
     steps = steps or matching.Steps(MAX_STEPS)
-    reader = _Reader(groups, host, has_capacity or _allow_any_node)
+    reader = _Reader(groups, host,
+                     has_capacity or (lambda _guest_node, _node: True))
     alike, refusals = _separate_usable_candidates(candidates, reader, steps)
     steps.limit = max(steps.limit, steps.taken + MIN_SEARCH_STEPS)
     for rows in [rows for rows in alike if not reader.has_assignment(rows)]:
-        refusals[ONE_NODE_FOR_TWO] += len(alike.pop(rows))
+        refusals[offered.ONE_NODE_FOR_TWO] += len(alike.pop(rows))
     if alike:
         return _Assignments(groups, host, reader, alike,
                             steps).yield_assignments_by_rank(cost), None
     if not refusals:
-        return iter(()), UNKNOWN_NODES
+        return iter(()), offered.UNKNOWN_NODES
     return iter(()), min(refusals, key=lambda refusal: (
         _MEANING.index(refusal) if refusal in _MEANING else -1,
         -refusals[refusal], refusal.reason))
 
 
-def yield_cheapest_host_nodes(node_costs: Mapping[int, NodeCost],
+def yield_cheapest_host_nodes(node_costs: Mapping[int, offered.NodeCost],
                               nodes: Collection[int], guest_nodes: int,
                               needed: frozenset[int] = frozenset()
                               ) -> Iterator[tuple[int, ...]]:
-    """Yield the host nodes of a guest that no candidate limits, best first.
+    """Return the host nodes of a guest that no candidate limits, best first.
 
     Nodes that other guests of its kind do not need come last, and of equally
     many the cheapest nodes come first.
@@ -130,9 +117,8 @@ def yield_cheapest_host_nodes(node_costs: Mapping[int, NodeCost],
     loads = _Loads(HostProviders({str(node): node for node in nodes},
                                  busy=node_costs), guest_nodes, steps)
     unneeded = {node: int(node not in needed) for node in nodes}
-    for _key, order in matching.yield_assignments_by_cost(
-            [unneeded] * guest_nodes, loads.get_assignment_rank, steps):
-        yield order
+    return (order for _key, order in matching.yield_assignments_by_cost(
+        [unneeded] * guest_nodes, loads.get_assignment_rank, steps))
 
 
 def _separate_usable_candidates(candidates: Sequence[Mapping[str, Any]],
@@ -164,8 +150,9 @@ def _separate_usable_candidates(candidates: Sequence[Mapping[str, Any]],
 
 #: Refusal reasons, the most informative first. A reason that is not listed,
 #: such as full host nodes, comes before all of them.
-_MEANING = (TOO_FAR, UNKNOWN_DEVICE_NODE, ONE_NODE_FOR_TWO, UNKNOWN_DEVICES,
-            UNKNOWN_NODES)
+_MEANING = (offered.TOO_FAR, offered.UNKNOWN_DEVICE_NODE,
+            offered.ONE_NODE_FOR_TWO, offered.UNKNOWN_DEVICES,
+            offered.UNKNOWN_NODES)
 
 
 class _Row:
@@ -224,7 +211,7 @@ class _Reader:
     """
 
     def __init__(self, groups: NodeRequestGroups, host: HostProviders,
-                 has_capacity: HasCapacity) -> None:
+                 has_capacity: offered.HasCapacity) -> None:
         self._host, self._has_capacity = host, has_capacity
         self._most_far = LOCALITIES.index(groups.locality)
         self._node_of_pf = host.map_pfs_to_nodes(groups.device_numa)
@@ -266,9 +253,8 @@ class _Reader:
         if len(rows) == len(found):
             return rows
         lacks = [row for row in found if isinstance(row, Lack)]
-        return next((lack for lack in (UNKNOWN_NODES, UNKNOWN_DEVICES,
-                                       UNKNOWN_DEVICE_NODE, TOO_FAR)
-                     if lack in lacks), lacks[0])
+        return next((lack for lack in reversed(_MEANING) if lack in lacks),
+                    lacks[0])
 
     def _find_fitting_nodes(self, guest_node: _Guest, provider: Any,
                             pfs: tuple[str, ...]) -> _Row | Lack:
@@ -286,10 +272,10 @@ class _Reader:
         elif provider in nodes:
             some = [nodes[provider]]
         else:
-            return UNKNOWN_NODES
+            return offered.UNKNOWN_NODES
         if len(pfs) < len(guest_node.vfs) or not (
                 self._node_of_pf.keys() >= set(pfs)):
-            return UNKNOWN_DEVICES
+            return offered.UNKNOWN_DEVICES
         devices = Counter(map(self._node_of_pf.__getitem__, pfs))
         key = provider, frozenset(devices.items())
         if key not in guest_node.rows:
@@ -300,9 +286,9 @@ class _Reader:
             unneeded = set(nodes.values()) - self._host.needed if (
                 self._host.needed) else ()
             guest_node.rows[key] = (
-                UNKNOWN_DEVICE_NODE if not near and None in devices
-                else TOO_FAR if not near
-                else make_node_capacity_reason(near) if not open_to
+                offered.UNKNOWN_DEVICE_NODE if not near and None in devices
+                else offered.TOO_FAR if not near
+                else offered.make_node_capacity_reason(near) if not open_to
                 else _Row({node: (near[node] * self._unit
                                   + (node in unneeded)) * self._unit
                            + (node in wasted) for node in open_to}))
@@ -329,7 +315,7 @@ class _Reader:
         return dict(sorted(found.items(), key=lambda item: (item[1],
                                                             item[0])))
 
-    def split_assignment_cost(self, cost: int) -> tuple[Far, int, int]:
+    def split_assignment_cost(self, cost: int) -> tuple[offered.Far, int, int]:
         """Split an assignment's cost into far VFs, unneeded and wasted nodes.
 
         A far VF is on another NUMA node or socket than its guest node. A host
@@ -425,9 +411,9 @@ class _Loads:
             self._steps.taken += len(self._nodes)
             missing = self._count - len(nodes)
             busy = (self._compute_least_load(key, missing) if missing
-                    else combine_node_costs(nodes, self._host.busy))
+                    else offered.combine_node_costs(nodes, self._host.busy))
             found = self._known[key] = (self._count_sockets(key, missing),
-                                        *split_node_cost(busy))
+                                        *offered.split_node_cost(busy))
         return found
 
     def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
@@ -450,10 +436,10 @@ class _Loads:
         return found
 
     def _compute_least_load(self, nodes: frozenset[int], missing: int
-                            ) -> NodeCost:
+                            ) -> offered.NodeCost:
         """Return a lower bound of the load cost of the guest's host nodes.
 
-        The cost is that of :func:`combine_node_costs`, for all nodes together.
+        The cost is that of :func:`offered.combine_node_costs` for all nodes.
 
         :param nodes: host NUMA nodes chosen for the first guest nodes.
         :param missing: number of guest nodes for which any of the other host
@@ -612,7 +598,7 @@ class _Assignments:
                  in zip(self._reader.guests, order, strict=True)},
                 found, others, far, unneeded, wasted,
                 len({self._host.socket_of.get(node) for node in order}), pfs,
-                cost, combine_node_costs(order, self._host.busy))
+                cost, offered.combine_node_costs(order, self._host.busy))
 
     def _group_candidates_by_other_providers(
             self, rows: Rows) -> list[tuple[Any, ...]]:
