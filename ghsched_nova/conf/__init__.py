@@ -17,6 +17,7 @@ option says which of the two uses it. Imports nothing of Nova, so that the
 sample file and the reference can be generated without it.
 """
 
+from collections.abc import Sequence
 import copy
 from typing import Any
 
@@ -32,39 +33,37 @@ GROUP = cfg.OptGroup(
     'ghsched', title='Memory bandwidth and NUMA-local resources',
     help='Guarantees and limits of memory bandwidth for guests.')
 
-#: Section with the options of oslo.privsep, as named in
-#: ghsched_nova.base.privsep.
-PRIVSEP_GROUP = cfg.OptGroup(
-    'ghsched_privsep', title='The privileged helper of nova-compute',
-    help='How nova-compute starts the helper that writes to resctrl.')
-
-THREADS_GROUP = cfg.OptGroup(
-    'ghsched_threads_privsep',
-    title='The helper of nova-compute that sets scheduling classes',
-    help='Options of oslo.privsep for the helper that sets the scheduling '
-         'class of guest threads. It needs CAP_SYS_NICE and no other '
-         'capability.')
-
-MEMORY_GROUP = cfg.OptGroup(
-    'ghsched_memory_privsep',
-    title='The helper of nova-compute that moves memory of guests',
-    help='Options of oslo.privsep for the helper that moves the memory of a '
-         'running guest to another NUMA node. It needs CAP_SYS_NICE, '
-         'CAP_SYS_PTRACE and CAP_DAC_OVERRIDE.')
-
-CONNECTIONS_GROUP = cfg.OptGroup(
-    'ghsched_connections_privsep',
-    title='The helper of nova-compute that reads connections of guests',
-    help='Options of oslo.privsep for the helper that reads '
-         '/proc/net/nf_conntrack, with [ghsched]affinity_source = conntrack. '
-         'It runs as root and needs no capability.')
-
-COUNTERS_GROUP = cfg.OptGroup(
-    'ghsched_counters_privsep',
-    title='The helper of nova-compute that counts instructions of guests',
-    help='Options of oslo.privsep for the helper that reads performance '
-         'counters of guests, for "openstack ghsched server blame". It needs '
-         'CAP_PERFMON and no other capability.')
+#: Sections with the options of oslo.privsep, by the default capabilities of
+#: the helper, as named in ghsched_nova.base.privsep.
+_HELPERS = (
+    (('CAP_DAC_OVERRIDE',), cfg.OptGroup(
+        'ghsched_privsep', title='The privileged helper of nova-compute',
+        help='How nova-compute starts the helper that writes to resctrl.')),
+    (('CAP_SYS_NICE',), cfg.OptGroup(
+        'ghsched_threads_privsep',
+        title='The helper of nova-compute that sets scheduling classes',
+        help='Options of oslo.privsep for the helper that sets the scheduling '
+             'class of guest threads. It needs CAP_SYS_NICE and no other '
+             'capability.')),
+    (('CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE'), cfg.OptGroup(
+        'ghsched_memory_privsep',
+        title='The helper of nova-compute that moves memory of guests',
+        help='Options of oslo.privsep for the helper that moves the memory of '
+             'a running guest to another NUMA node. It needs CAP_SYS_NICE, '
+             'CAP_SYS_PTRACE and CAP_DAC_OVERRIDE.')),
+    ((), cfg.OptGroup(
+        'ghsched_connections_privsep',
+        title='The helper of nova-compute that reads connections of guests',
+        help='Options of oslo.privsep for the helper that reads '
+             '/proc/net/nf_conntrack, with [ghsched]affinity_source = '
+             'conntrack. It runs as root and needs no capability.')),
+    (('CAP_PERFMON',), cfg.OptGroup(
+        'ghsched_counters_privsep',
+        title='The helper of nova-compute that counts instructions of guests',
+        help='Options of oslo.privsep for the helper that reads performance '
+             'counters of guests, for "openstack ghsched server blame". It '
+             'needs CAP_PERFMON and no other capability.')),
+)
 
 OPTS: list[cfg.Opt] = [
     cfg.ListOpt(
@@ -102,15 +101,11 @@ def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     This is the entry point of ``oslo.config.opts``.
     """
     return [(GROUP, OPTS + DEPRECATED_OPTS),
-            (PRIVSEP_GROUP, _list_privsep_opts(['CAP_DAC_OVERRIDE'])),
-            (THREADS_GROUP, _list_privsep_opts(['CAP_SYS_NICE'])),
-            (MEMORY_GROUP, _list_privsep_opts([
-                'CAP_DAC_OVERRIDE', 'CAP_SYS_NICE', 'CAP_SYS_PTRACE'])),
-            (CONNECTIONS_GROUP, _list_privsep_opts([])),
-            (COUNTERS_GROUP, _list_privsep_opts(['CAP_PERFMON']))]
+            *((group, _list_privsep_opts(capabilities))
+              for capabilities, group in _HELPERS)]
 
 
-def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:
+def _list_privsep_opts(capabilities: Sequence[str]) -> list[cfg.Opt]:
     """Return oslo.privsep's options of a privileged helper of ghsched.
 
     oslo.privsep is imported here, because otherwise only nova-compute needs
@@ -120,7 +115,7 @@ def _list_privsep_opts(capabilities: list[str]) -> list[cfg.Opt]:
     """
     from oslo_privsep import priv_context
     opts: list[cfg.Opt] = copy.deepcopy(priv_context.OPTS)
-    cfg.set_defaults(opts, capabilities=capabilities)
+    cfg.set_defaults(opts, capabilities=list(capabilities))
     return opts
 
 

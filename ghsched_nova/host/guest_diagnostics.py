@@ -78,11 +78,13 @@ class GuestDiagnostics:
         try:
             policy = metadata.read_policy(guest.get_xml_desc())
             if policy is not None:
-                report = self._try_making_report(view.MonitoredGuest(
-                    guest.name, guest.uuid, guest.id, policy), policy)
-                diagnostics_of_nova |= self._render_report(
-                    guest.uuid, dataclasses.replace(
-                        report, missing_devices=missing_devices()))
+                diagnostics_of_nova |= diagnostics.make_guest_diagnostics(
+                    dataclasses.replace(
+                        self._make_report(guest, policy),
+                        missing_devices=missing_devices(),
+                        not_held=self._host.not_held.get(guest.uuid, ''),
+                        uncounted=self._host.uncounted.get(guest.uuid, ''),
+                        accounting=self._host.section.bandwidth_accounting))
         except Exception as error:
             LOG.warning('ghsched: cannot read the memory bandwidth of guest '
                         '%(name)s; omitting it from the guest diagnostics: '
@@ -90,32 +92,19 @@ class GuestDiagnostics:
                         {'name': guest.name, 'error': error})
         return diagnostics_of_nova
 
-    def _render_report(self, uuid: str,
-                       report: diagnostics.GuestReport) -> dict[str, Any]:
-        """Return a guest's diagnostics as a dictionary.
+    def _make_report(self, guest: Any, policy: metadata.DomainPolicy
+                     ) -> diagnostics.GuestReport:
+        """Return the bandwidth of a guest, or the reason why it is unknown.
 
-        The reason why the guest's policy is not enforced is added, if there is
-        one.
-
-        :param report: diagnostics without that reason.
+        :param guest: guest of nova.virt.libvirt.guest.
         """
-        return diagnostics.make_guest_diagnostics(dataclasses.replace(
-            report, not_held=self._host.not_held.get(uuid, ''),
-            uncounted=self._host.uncounted.get(uuid, ''),
-            accounting=self._host.section.bandwidth_accounting))
-
-    def _try_making_report(self, guest: view.MonitoredGuest,
-                           policy: metadata.DomainPolicy
-                           ) -> diagnostics.GuestReport:
+        monitored = view.MonitoredGuest(guest.name, guest.uuid, guest.id,
+                                        policy)
         try:
-            return self._make_report(guest, policy)
+            snapshot = self._use.take_bandwidth_snapshot((monitored,))
         except topology.MonitorUnavailable as error:
             return diagnostics.GuestReport(problem=str(error))
-
-    def _make_report(self, guest: view.MonitoredGuest,
-                     policy: metadata.DomainPolicy) -> diagnostics.GuestReport:
-        snapshot = self._use.take_bandwidth_snapshot((guest,))
-        usage, = (one for one in snapshot.guests if one.guest == guest)
+        usage, = (one for one in snapshot.guests if one.guest == monitored)
         domains, left = self._list_domains_and_leftovers()
         report = make_bandwidth_report(
             snapshot, usage, self._compare_guest_schemata(usage, policy))

@@ -13,21 +13,20 @@
 """Errors of a host that cannot control memory bandwidth."""
 
 
-class ResctrlUnavailable(Exception):  # noqa: N818
-    """This host cannot control memory bandwidth, with the reason."""
+class ReasonedError(Exception):
+    """Error with its reason, a text for users."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-class PolicyRefused(Exception):  # noqa: N818
-    """Reason why this host cannot enforce a guest's bandwidth policy.
+class ResctrlUnavailable(ReasonedError):  # noqa: N818
+    """This host cannot control memory bandwidth."""
 
-    :param reason: text for users, which names the flavor's extra spec if one
-        is the cause.
+
+class PolicyRefused(ReasonedError):  # noqa: N818
+    """This host cannot enforce a guest's bandwidth policy.
+
+    The reason names the flavor's extra spec if one is the cause.
     """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason

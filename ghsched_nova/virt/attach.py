@@ -126,9 +126,7 @@ def add_guest_address(device_xml: str, guest_xml: str,
         raise pci_topology.DeviceNumaError(reason)
     LOG.warning('ghsched: cannot hot-plug a passthrough device on a guest '
                 'NUMA node; attaching it without a NUMA node: %s', reason)
-    plain = device_numa.find_free_address_without_node(guest_xml)
-    return (device_numa.set_device_address(device_xml, plain) if plain
-            else device_xml)
+    return _add_address_outside_nodes(device_xml, guest_xml)
 
 
 def has_port_device(guest_xml: str, vif: Any) -> bool:
@@ -152,9 +150,13 @@ def add_address_without_node(device_xml: str, guest_xml: str) -> str:
     :param guest_xml: live XML of the domain.
     """
     try:
-        address = device_numa.find_free_address_without_node(guest_xml)
+        return _add_address_outside_nodes(device_xml, guest_xml)
     except pci_topology.DeviceNumaError:
         return device_xml
+
+
+def _add_address_outside_nodes(device_xml: str, guest_xml: str) -> str:
+    address = device_numa.find_free_address_without_node(guest_xml)
     return (device_numa.set_device_address(device_xml, address) if address
             else device_xml)
 
