@@ -127,11 +127,9 @@ def read_monitored_host(
             'this host reports no memory bandwidth: neither info/L3_MON nor '
             f'info/MB_MON of {resctrl_path} offers it')
     nodes = dict(sysfs_files.iterate_numa_nodes(sysfs))
-    cpus = {
-        node: sysfs_files.read_node_cpus(path) for node, path in nodes.items()
-    }
-    l3 = {
-        node: _list_l3_cache_ids(sysfs, of) for node, of in cpus.items() if of}
+    l3 = {node: _list_l3_cache_ids(sysfs, cpus)
+          for node, path in nodes.items()
+          if (cpus := sysfs_files.read_node_cpus(path))}
     capacity = {
         node: node_bandwidth[node] * resctrl_host.NODE_BANDWIDTH_UNIT
         if node in node_bandwidth
