@@ -16,6 +16,7 @@ Used by packages of :mod:`ghsched_nova` that import neither Nova nor each
 other.
 """
 
+import os
 from pathlib import Path
 import re
 from typing import Annotated
@@ -93,3 +94,35 @@ def parse_iothread_number(thread_name: str) -> int | None:
 def _match_number(pattern: re.Pattern[str], name: str) -> int | None:
     match = pattern.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def read_thread_names(proc: Path, process: int) -> dict[int, str]:
+    """Return the thread names of a process, by thread id.
+
+    The result is empty if the process has ended.
+    """
+    found = {}
+    top = f'{proc}/{process}/task'
+    try:
+        names = os.listdir(top)
+    except OSError:
+        return {}
+    for tid in names:
+        try:
+            # Beside the process, not below it: /proc/<tid> is there as well.
+            found[int(tid)] = read_proc_file(f'{proc}/{tid}/comm').rstrip('\n')
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def read_proc_file(path: str, max_bytes: int = 4096) -> str:
+    """Return the beginning of a file of procfs as text.
+
+    :raises OSError: if it cannot be read, for example of an ended process.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, max_bytes).decode(errors='replace')
+    finally:
+        os.close(descriptor)

@@ -24,7 +24,6 @@ import logging
 import os
 from pathlib import Path
 import threading
-from types import ModuleType
 from typing import Any
 
 from ghsched_nova.guest import metadata
@@ -34,6 +33,7 @@ from ghsched_nova.host import host_facts
 from ghsched_nova.host import passthrough
 from ghsched_nova.host import readings
 from ghsched_nova.host import report_log
+from ghsched_nova.host import root_calls
 from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl import fs
 from ghsched_nova.resctrl import group_ids
@@ -45,20 +45,6 @@ from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.providers.host_description import HostDescription
 
 LOG = logging.getLogger(__name__)
-
-
-def _load_privileged_calls() -> ModuleType:
-    # Imported on first use: oslo.privsep is slow to import.
-    from ghsched_nova.resctrl import privileged
-
-    return privileged
-
-
-def _reconcile_as_root(root: Path, run_path: Path, wanted: model.Wanted
-                       ) -> reconciling.ReconcileReport:
-    report: reconciling.ReconcileReport = (
-        _load_privileged_calls().reconcile_groups(root, run_path, wanted))
-    return report
 
 
 def _list_foreign_groups(root: Path, names: frozenset[str],
@@ -109,7 +95,7 @@ class HostEngine(host_facts.HostFacts):
         #: Function that brings resctrl into the desired state.
         self.run_reconcile: Callable[
             [Path, Path, model.Wanted],
-            reconciling.ReconcileReport] = _reconcile_as_root
+            reconciling.ReconcileReport] = root_calls.reconcile_groups
         #: Renderer of policies into the XML of domains.
         self.domain_xml = domain_xml.DomainXml(self)
 
@@ -329,7 +315,7 @@ class HostEngine(host_facts.HostFacts):
         if not set(own) - {monitor}:
             return
         try:
-            if _load_privileged_calls().remove_own_group(self.root, uuid):
+            if root_calls.remove_own_group(self.root, uuid):
                 LOG.info('ghsched: removed the resctrl control group of '
                          'stopped guest %s', uuid)
         except Exception as error:

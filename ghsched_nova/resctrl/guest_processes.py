@@ -73,6 +73,7 @@ class GuestProcesses:
         :returns: vCPU number by thread id, None for other threads; empty if
             the process is unknown or has ended.
         """
+        vhost = self._vhost
         process = self._find_process(guest.domain.name)
         if not process and not guest.shared:
             process = _find_qemu_process(self.proc, tids, guest.domain.uuid)
@@ -80,9 +81,10 @@ class GuestProcesses:
                     or process in map(self._find_process, self.domains)):
                 process = 0
             self._found_by_threads.add(process)
-        names = _read_threads(self.proc, process) if process else {}
+        names = (qemu.read_thread_names(self.proc, process) if process
+                 else {})
         if names:
-            names.update(self._vhost.get(process, {}))
+            names.update(vhost.get(process, {}))
         return {tid: qemu.parse_vcpu_number(name)
                 for tid, name in names.items()}
 
@@ -103,30 +105,11 @@ def _find_qemu_process(proc: Path, tids: Iterable[int], uuid: str) -> int:
 def _is_qemu_of_guest(proc: Path, process: int, uuid: str) -> bool:
     """Whether a process is a guest's QEMU, by the UUID in its command line."""
     try:
-        words = _read_file(f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
+        words = qemu.read_proc_file(
+            f'{proc}/{process}/cmdline', 2 ** 20).split('\0')
         return words[words.index('-uuid') + 1] == uuid
     except (OSError, ValueError, IndexError):
         return False
-
-
-def _read_threads(proc: Path, process: int) -> dict[int, str]:
-    """Return the thread names of a process, by thread id.
-
-    The result is empty if the process has ended.
-    """
-    found = {}
-    top = f'{proc}/{process}/task'
-    try:
-        names = os.listdir(top)
-    except OSError:
-        return {}
-    for tid in names:
-        try:
-            # Beside the process, not below it: /proc/<tid> is there as well.
-            found[int(tid)] = _read_file(f'{proc}/{tid}/comm').rstrip('\n')
-        except (OSError, ValueError):
-            continue
-    return found
 
 
 def read_vhost_threads(proc: Path) -> dict[int, dict[int, str]]:
@@ -150,7 +133,8 @@ def read_vhost_threads(proc: Path) -> dict[int, dict[int, str]]:
 def _is_kernel_thread(proc: Path, tid: int) -> bool:
     """Whether a thread is a kernel thread, by the flags in its stat file."""
     try:
-        fields = _read_file(f'{proc}/{tid}/stat').rpartition(')')[2].split()
+        text = qemu.read_proc_file(f'{proc}/{tid}/stat')
+        fields = text.rpartition(')')[2].split()
         return bool(int(fields[6]) & KERNEL_THREAD)
     except (OSError, ValueError, IndexError):
         return False
@@ -178,11 +162,3 @@ def _list_process_ids(proc: Path) -> list[int]:
         return [number for number in numbers if number is not None]
     except OSError:
         return []
-
-
-def _read_file(path: str, max_bytes: int = 4096) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, max_bytes).decode(errors='replace')
-    finally:
-        os.close(descriptor)

@@ -41,7 +41,7 @@ class Reads:
 
     FUNCTIONS = ((world.Files, 'read'), (world.Files, 'directories'),
                  (qemu, 'find_qemu_process'),
-                 (guest_processes, '_read_file'),
+                 (qemu, 'read_proc_file'),
                  (guest_processes, 'read_vhost_threads'),
                  (guest_processes, 'list_running_domains'),
                  (tasks, 'read_thread_name'))
