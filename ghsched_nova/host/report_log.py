@@ -20,14 +20,6 @@ from ghsched_nova.resctrl import reconcile as reconciling
 LOG = logging.getLogger(__name__)
 
 
-_UNMEASURED = ('ghsched: cannot measure the memory bandwidth of guest '
-               '%(uuid)s; reporting no bandwidth use for this guest: '
-               '%(reason)s')
-_OVERLAP = ('ghsched: guest %(uuid)s: another control group uses the L3 cache '
-            'ways reserved for this guest (%(reason)s); change the cache ways '
-            'of the other group or remove it')
-
-
 class ProblemLog:
     """Log of problems that a reconciliation of resctrl cannot solve.
 
@@ -35,16 +27,24 @@ class ProblemLog:
     """
 
     def __init__(self) -> None:
-        self._known = frozenset[tuple[str, model.PolicyProblem]]()
+        self._unmeasured = self._overlaps = frozenset[model.PolicyProblem]()
 
     def log_new_problems(self, report: reconciling.ReconcileReport) -> None:
         """Log guests that cannot be measured, and L3 ways that overlap."""
-        found = frozenset([(_UNMEASURED, one) for one in report.unmeasured]
-                          + [(_OVERLAP, one) for one in report.overlaps])
-        for text, problem in sorted(found - self._known, key=str):
-            LOG.warning(text, {'uuid': problem.guest,
-                               'reason': problem.reason})
-        self._known = found
+        unmeasured = frozenset(report.unmeasured)
+        for problem in sorted(unmeasured - self._unmeasured, key=str):
+            LOG.warning('ghsched: cannot measure the memory bandwidth of '
+                        'guest %(uuid)s; reporting no bandwidth use for this '
+                        'guest: %(reason)s',
+                        {'uuid': problem.guest, 'reason': problem.reason})
+        overlaps = frozenset(report.overlaps)
+        for problem in sorted(overlaps - self._overlaps, key=str):
+            LOG.warning('ghsched: guest %(uuid)s: another control group uses '
+                        'the L3 cache ways reserved for this guest '
+                        '(%(reason)s); change the cache ways of the other '
+                        'group or remove it',
+                        {'uuid': problem.guest, 'reason': problem.reason})
+        self._unmeasured, self._overlaps = unmeasured, overlaps
 
 
 def log_actions(report: reconciling.ReconcileReport) -> None:
