@@ -214,7 +214,8 @@ NOT_SHARED = {
     'ghsched_nova.host.host_facts.HostFacts': _REPLACED,
     'ghsched_nova.features.interrupts.interrupts.InterruptMover': _REPLACED,
     'ghsched_nova.host.pci_providers.PciProviderMover': _LOCKED,
-    'ghsched_nova.host.report_log.ProblemLog': _LOCKED,
+    'ghsched_nova.host.report_log.ProblemLog':
+        'used while HostEngine holds the lock of its reconciliation',
     'ghsched_placement.fit.counting._Search': _CALL,
     'ghsched_placement.features.packing.gradient.'
     'FragmentationGrowth': _REQUEST,
