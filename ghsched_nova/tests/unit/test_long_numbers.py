@@ -24,7 +24,6 @@ import tempfile
 
 import ghsched_nova
 from ghsched_nova.features.exporter import repair_metrics
-from ghsched_nova.features.interrupts import engine as interrupts
 from ghsched_nova.features.interrupts import model as interrupts_model
 from ghsched_nova.features.live_change import numa_maps
 from ghsched_nova.features.load import load_files
@@ -124,13 +123,6 @@ class TextTest(base.TestCase):
         for read, text in TEXTS:
             for changed in with_long_numbers(text):
                 read(changed)
-
-    def test_interrupt_on_a_node_with_a_long_number_has_no_node(self):
-        top = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        (top / 'smp_affinity_list').write_text('0-1\n')
-        for text in (LONG, '-1', '²', ''):
-            (top / 'node').write_text(text)
-            self.assertIsNone(interrupts.read_interrupt_affinity(top).node)
 
 
 class SourceTest(base.TestCase):

@@ -30,7 +30,6 @@ from ghsched_placement.audit import audit_host
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import Server
-from ghsched_placement.features.load import host_load
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
@@ -339,18 +338,6 @@ class ServersOfTheCloudTest(base.TestCase):
              ('a-0', 0.0), ('a-None', None), ('b-None', None)],
             self.listed('used', b=(None, 1000000, 9000000),
                         a=(0, None, 2000000)))
-
-
-class LoadsTest(base.TestCase):
-
-    def test_a_node_says_what_is_known_and_where_it_is_a_bottleneck(self):
-        found = host_load.LoadsCell([{
-            'node': 1, 'cpu_load': 0.954, 'cpu_wait': 0.0, 'io_wait': 2.0,
-            'remote': 0.25, 'bottlenecks': ('cpu_load',)}, {'node': 2}])
-        self.assertEqual(
-            'node 1: cpu load 95 %, cpu wait 0 %, io wait 2.0 requests, '
-            '25 % remote memory, a bottleneck by cpu_load\n'
-            'node 2: nothing is known', found.human_readable())
 
 
 class HostTest(base.TestCase):

@@ -15,10 +15,6 @@
 import os
 from unittest import mock
 
-from lxml import etree
-
-from ghsched_nova.features.real_time import host_scheduling as keeper
-from ghsched_nova.features.real_time import scheduling
 from ghsched_nova.host import desired
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import engine
@@ -32,7 +28,6 @@ from ghsched_nova.tests.unit.host.engine_base import EngineTestCase
 from ghsched_nova.tests.unit.host.engine_base import PRIVILEGED
 from ghsched_nova.tests.unit.host.engine_base import running
 from ghsched_nova.tests.unit.host.engine_base import UUID
-from ghsched_nova.virt import enforcement
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 
@@ -202,22 +197,6 @@ class GuestsTest(EngineTestCase):
                               for one in (own, shared, tuned)),
                             running(4, policy=False)])
             self.assertEqual(3, parse.call_count)
-
-    def test_a_start_parses_the_xml_once_for_resctrl_and_threads(self):
-        xml = running().xml + f'<!-- {scheduling.NAMESPACE} -->'
-        guest = mock.Mock(id=1, get_xml_desc=lambda: xml)
-        enforcer = enforcement.PolicyEnforcer(
-            self.engine, keeper.ThreadScheduler(self.options.ghsched),
-            mock.Mock(**{'host.get_guest.return_value': guest}), mock.Mock())
-        with mock.patch.object(
-                etree, 'fromstring', wraps=etree.fromstring) as parse, (
-                mock.patch.object(
-                    keeper.engine, 'reconcile_threads')) as threads:
-            threads.return_value.problems = ()
-            enforcer.enforce_after_migration(mock.Mock())
-        self.call.assert_called_once()
-        threads.assert_called_once()
-        self.assertEqual(1, parse.call_count)
 
     def test_a_guest_that_has_ended_already_is_reported_as_such(self):
         for shared in (False, True):

@@ -11,15 +11,13 @@
 # under the License.
 
 
-"""Host files with NUMA nodes that have no CPUs, in the planner and explain."""
+"""Host files with NUMA nodes that have no CPUs, in the planner."""
 
 import dataclasses
 from pathlib import Path
-import types
 
 import fixtures
 
-from ghsched_nova.features.explain import devices
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.guest import pci_topology
@@ -27,7 +25,6 @@ from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import offer
 from ghsched_placement.features.planner.state import FilledHost
-from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.tests import base
 
 NIC = 'CUSTOM_PCI_19E5_375E'
@@ -57,7 +54,7 @@ ghsched:
 """
 
 
-class HostFileTest(base.TestCase):
+class HostFileTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -68,7 +65,10 @@ class HostFileTest(base.TestCase):
         path.write_text(text)
         return hostfile.load_host_file(str(path))
 
-    def list_nodes(self, device_numa, **compute):
+
+class HostFileTest(HostFileTestCase):
+
+    def list_nodes(self, device_numa):
         """Host nodes of each way to place a guest with two VFs."""
         need = needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=1,ram=512,hw:numa_nodes=1,ghsched:mem_bw_min=20,'
@@ -85,34 +85,3 @@ class HostFileTest(base.TestCase):
     def test_planner_takes_the_nearest_node_if_the_flavor_allows(self):
         self.assertEqual({(1,)}, self.list_nodes('preferred'))
         self.assertEqual(set(), self.list_nodes('required'))
-        self.assertEqual({(1,)}, self.list_nodes('required',
-                                                 device_cells=True))
-        self.assertEqual(set(), self.list_nodes('none', device_cells=True))
-
-    def test_explain_shows_the_node_of_its_own(self):
-        policy = parse_policy({'ghsched:vfs': 'nic:2',
-                               'ghsched:device_numa': 'required'}, 1)
-        guest = types.SimpleNamespace(cells=(None,))
-        self.assertRaises(pci_topology.DeviceNumaError,
-                          devices.render_device_numa_xml, self.host, policy,
-                          guest, (1,))
-        found = ''.join(devices.render_device_numa_xml(
-            self.load(HOST + 'nova: {device_cells: true}'), policy, guest,
-            (1,)))
-        self.assertNotIn(devices.OWN_NODES, found)
-        for text in ('<node>1</node>', '<acpi nodeset="1"/>',
-                     '<sibling id="0" value="30"/>'):
-            self.assertIn(text, found)
-
-    def test_explain_names_the_node_that_newer_libvirts_can_show(self):
-        policy = parse_policy({'ghsched:vfs': 'nic:2',
-                               'ghsched:device_numa': 'preferred'}, 1)
-        guest = types.SimpleNamespace(cells=(None,))
-
-        def explain(host):
-            return devices.render_device_numa_xml(host, policy, guest, (1,))
-
-        self.assertNotIn(devices.OWN_NODES, explain(self.load(
-            HOST + EXTENDED)))
-        self.assertIn(devices.OWN_NODES, explain(self.host))
-        self.assertIn('<node>0</node>', ''.join(explain(self.host)))

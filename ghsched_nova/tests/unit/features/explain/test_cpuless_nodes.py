@@ -1,0 +1,35 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Host files with NUMA nodes that have no CPUs, in explain."""
+
+import types
+
+from ghsched_nova.features.explain import devices
+from ghsched_nova.tests.unit.features.planner import test_cpuless_nodes
+from ghsched_placement.flavor.policy import parse_policy
+
+
+class HostFileTest(test_cpuless_nodes.HostFileTestCase):
+
+    def test_explain_names_the_node_that_newer_libvirts_can_show(self):
+        policy = parse_policy({'ghsched:vfs': 'nic:2',
+                               'ghsched:device_numa': 'preferred'}, 1)
+        guest = types.SimpleNamespace(cells=(None,))
+
+        def explain(host):
+            return devices.render_device_numa_xml(host, policy, guest, (1,))
+
+        self.assertNotIn(devices.OWN_NODES, explain(self.load(
+            test_cpuless_nodes.HOST + test_cpuless_nodes.EXTENDED)))
+        self.assertIn(devices.OWN_NODES, explain(self.host))
+        self.assertIn('<node>0</node>', ''.join(explain(self.host)))
