@@ -21,6 +21,7 @@ test is in no folder of theirs. Of the rest every module must be importable,
 the sample configuration, the reference and the manual must be made, and the
 unit tests must pass but for those of the manual's prose. What fails is
 printed, and the tests that went although they are in no folder of a feature.
+The last line counts the features.
 
 With --in-place it deletes the features from the tree itself, runs nothing, and
 says what is left to do by hand.
@@ -593,10 +594,10 @@ def check_without(copy: Copy, tests: str) -> bool:
         copy.install()
         failures = list(copy.check(tests, chosen))
     others = ', '.join(sorted(copy.features - {copy.feature})) or 'no other'
-    print(f'{copy.feature} (with it: {others}; tests of others: '
-          f'{len(copy.shared_tests)}): {len(failures)} failures',
-          *_indent(copy.shared_tests, '- '), *_indent(failures), sep='\n',
-          flush=True)
+    print(f'{"FAIL" if failures else "ok"}  {copy.feature} (with it: {others};'
+          f' tests of others: {len(copy.shared_tests)}): '
+          f'{len(failures)} failures', *_indent(failures),
+          *_indent(copy.shared_tests, '- '), sep='\n', flush=True)
     return bool(failures)
 
 
@@ -627,7 +628,8 @@ def main() -> int:
         for copy in copies:
             delete_in_place(copy)
         return 0
-    failed = [copy for copy in copies if check_without(copy, arguments.tests)]
+    failed = sum(check_without(copy, arguments.tests) for copy in copies)
+    print(f'{len(copies) - failed} passed, {failed} failed')
     return int(bool(failed))
 
 

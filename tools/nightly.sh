@@ -88,6 +88,8 @@ part_exhaustive() {
 }
 
 part_features() {
+    stage 'documentation tools' 10 \
+        "$VENV/bin/pip" install -q -r doc/requirements.txt
     stage 'tree without each feature' 120 \
         "$VENV/bin/python" tools/delete_features.py
 }

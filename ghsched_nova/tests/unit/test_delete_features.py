@@ -12,7 +12,9 @@
 
 """Deletion of the feature "fog" from a small tree that has "rain" as well."""
 
+import contextlib
 import importlib
+import io
 from pathlib import Path
 import sys
 from unittest import mock
@@ -168,3 +170,17 @@ class DeleteTest(base.TestCase):
                          delete_features.add_dependents('fog', {
                              'fog': (), 'sun': (), 'rain': ('fog',),
                              'snow': ('rain', 'sun')}))
+
+    def test_last_line_counts_features_as_nightly_reads_it(self):
+        needs = {'fog': (), 'rain': (), 'wind': ()}
+        output = io.StringIO()
+        with mock.patch.object(delete_features, 'check_without',
+                               side_effect=(False, True, False)), (
+                mock.patch.object(delete_features, 'read_needs',
+                                  lambda _top: needs)), (
+                mock.patch.object(delete_features, 'read_names',
+                                  lambda _top: {})), (
+                mock.patch('sys.argv', ['delete_features.py'])), (
+                contextlib.redirect_stdout(output)):
+            self.assertEqual(1, delete_features.main())
+        self.assertEqual('2 passed, 1 failed\n', output.getvalue())
