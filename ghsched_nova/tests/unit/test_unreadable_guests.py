@@ -17,31 +17,13 @@ import ddt
 from ghsched_nova.features.interrupts import interrupts
 from ghsched_nova.features.load import load_use
 from ghsched_nova.features.real_time import host_scheduling
-from ghsched_nova.guest import metadata
 from ghsched_nova.host import bandwidth_use
-from ghsched_nova.host import desired
 from ghsched_nova.host import uncounted_guests
-from ghsched_nova.resctrl import model
-from ghsched_placement.flavor.policy import GuestPolicy
-from ghsched_placement.flavor.policy import NodePolicy
+from ghsched_nova.tests.fixtures.malformed_guests import BAD
+from ghsched_nova.tests.fixtures.malformed_guests import GOOD
+from ghsched_nova.tests.fixtures.malformed_guests import list_guests
+from ghsched_nova.tests.fixtures.malformed_guests import running
 from ghsched_placement.tests import base
-
-#: XML of a guest with everything that features look for.
-GOOD = metadata.write_policy(
-    '<domain><vcpu>1</vcpu><cputune><vcpusched vcpus="0" scheduler="batch"/>'
-    '</cputune><devices/><metadata>'
-    '<i:interrupts xmlns:i="https://opendev.org/x/ghsched/interrupts/1.0"'
-    ' affinity="housekeeping"/></metadata></domain>',
-    metadata.DomainPolicy(GuestPolicy(nodes=(NodePolicy(minimum=20),)), (0,)))
-#: It ends in the middle, or a number in it is none.
-BAD = (GOOD[:-1], *(GOOD.replace(*pair) for pair in (
-    ('vcpus="0"', 'vcpus="x"'), ('vcpus="0"', 'vcpus="0" priority="x"'),
-    ('min="20"', 'min="x"'), ('host="0"', 'host="x"'),
-    ('<cputune>', '<cputune><vcpupin vcpu="x" cpuset="0"/>'),
-    ('<cputune>', '<cputune><emulatorpin cpuset="1-"/>'),
-    ('<cputune>', '<cpu><numa><cell id="x" cpus="0"/></numa></cpu><cputune>'),
-    ('<cputune>', '<cpu><numa><cell id="0" cpus="x" memory="y"/></numa></cpu>'
-     '<cputune>'))))
 
 #: Functions of features that return the guests that they look after.
 FINDERS = (
@@ -49,15 +31,6 @@ FINDERS = (
     interrupts.list_housekeeping_irq_guests,
     load_use.list_measurable_guests,
 )
-
-
-def list_guests(bad=0):
-    return [running(1, BAD[bad]), running(2, GOOD)]
-
-
-def running(number, xml):
-    return desired.Running(model.Domain(f'uuid{number}', number,
-                                        f'guest{number}'), xml)
 
 
 @ddt.ddt

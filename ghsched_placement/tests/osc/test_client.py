@@ -13,7 +13,6 @@
 """Refusals of services, and the messages for users."""
 
 from concurrent import futures
-import json
 import sys
 import types
 
@@ -27,17 +26,8 @@ from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.osc import client
 from ghsched_placement.osc import nova_reader
 from ghsched_placement.tests import base
-
-
-class Response:
-
-    def __init__(self, status, body=None, text=''):
-        self.status_code, self.body = status, body
-        self.text = text or json.dumps(body)
-        self.content = self.text.encode()
-
-    def json(self):
-        return json.loads(self.text)
+from ghsched_placement.tests.fixtures.responses import make_client
+from ghsched_placement.tests.fixtures.responses import Response
 
 
 class Adapter:
@@ -51,77 +41,6 @@ class Adapter:
         found = self.answers[path.split('/')[1].split('?')[0].replace(
             '-', '_')]
         return found.pop(0) if isinstance(found, list) else found
-
-
-def make_client(placement=None, compute=None):
-    return client.Client(types.SimpleNamespace(
-        placement=placement, compute=compute), workers=1)
-
-
-class TopologyTest(base.TestCase):
-
-    def test_dedicated_cpus_of_a_server_are_those_of_all_its_nodes(self):
-        for nodes, cpus in (
-                ([{'cpu_pinning': {'0': 3, '1': 9}},
-                  {'cpu_pinning': {'2': 4}}], {3, 4, 9}),
-                ([{'vcpu_set': [0]}], set()), ([], set())):
-            client = make_client(compute=Adapter(
-                servers=Response(200, {'nodes': nodes})))
-            self.assertEqual(cpus, client.get_dedicated_cpus('u'))
-
-
-class SetBandwidthTest(base.TestCase):
-
-    move = False
-
-    def ask(self, response):
-        self.sent = []
-
-        def post(path, json, microversion, timeout):
-            self.sent.append((path, json))
-            return response
-
-        client = make_client(compute=types.SimpleNamespace(post=post))
-        if self.move:
-            return server_change.move_server_nodes(client, 'a-b', {0: 1}, True)
-        return server_change.set_bandwidth_policy(
-            client, 'a-b', {'ghsched:mem_bw_min': '20'}, False)
-
-    def refused(self, response, kind=exceptions.CommandError):
-        with self.assertRaises(kind) as raised:
-            self.ask(response)
-        return str(raised.exception)
-
-    def test_the_answer_is_the_document(self):
-        self.assertEqual({'changed': True},
-                         self.ask(Response(200, {'changed': True})))
-        self.assertEqual([('/servers/a-b/action', {'ghsched': {
-            'extra_specs': {'ghsched:mem_bw_min': '20'},
-            'dry_run': False}})], self.sent)
-
-    def test_a_refusal_has_the_words_of_the_cloud(self):
-        for status in (400, 404, 409):
-            self.assertEqual('refused: full', self.refused(Response(
-                status, {'ghsched': {'code': status, 'message': 'full'}}),
-                osc_base.CommandRefused))
-
-    def test_a_cloud_without_the_filter_is_explained(self):
-        told = self.refused(Response(
-            400, {'badRequest': {'message': 'no such action'}}))
-        self.assertIn('without the paste filter', told)
-        self.assertIn('"ghsched server set" works without it', told)
-
-    def test_a_move_is_asked_for_by_the_same_action(self):
-        self.move = True
-        self.ask(Response(200, {'changed': True}))
-        self.assertEqual([('/servers/a-b/action', {'ghsched': {
-            'move_nodes': {'0': 1}, 'dry_run': True}})], self.sent)
-        self.assertNotIn('server set', self.refused(Response(
-            400, {'badRequest': {'message': 'no such action'}})))
-
-    def test_remaining_manual_work_is_no_refusal(self):
-        self.assertIn('reboot it', self.refused(Response(
-            500, {'ghsched': {'code': 500, 'message': '- reboot it'}})))
 
 
 class RefusalTest(base.TestCase):

@@ -20,26 +20,12 @@ from lxml import etree
 from ghsched_nova.guest import device_numa as dn
 from ghsched_nova.guest import libvirt_probes
 from ghsched_nova.guest import pci_topology as pci
+from ghsched_nova.tests.fixtures.device_guests import domain
+from ghsched_nova.tests.fixtures.device_guests import hostdev
+from ghsched_nova.tests.fixtures.device_guests import ON_A_PORT
 from ghsched_nova.tests.fixtures import guest_nodes
 from ghsched_placement.tests import base
 
-#: Elements of Nova's domains that libvirt puts on a root port.
-ON_A_PORT = (
-    '<disk type="network" device="disk"><target dev="vda" bus="virtio"/>'
-    '</disk>',
-    '<interface type="bridge"><model type="virtio"/></interface>',
-    '<controller type="usb" index="0" model="qemu-xhci"/>',
-    '<controller type="scsi" index="0" model="virtio-scsi"/>',
-    '<controller type="virtio-serial" index="0"/>',
-    '<hostdev mode="subsystem" type="mdev" model="vfio-pci"><source>'
-    '<address uuid="6f1c2b34-8f0a-4a52-9f2e-0c3d9a5b7e11"/></source>'
-    '</hostdev>',
-    '<video><model type="virtio"/></video>',
-    '<input type="tablet" bus="virtio"/>',
-    '<rng model="virtio"><backend model="random">/dev/urandom</backend>'
-    '</rng>',
-    '<vsock model="virtio"/>',
-)
 #: And those that it does not.
 ELSEWHERE = (
     '<disk type="file" device="cdrom"><target dev="sda" bus="sata"/></disk>',
@@ -51,16 +37,8 @@ ELSEWHERE = (
     '<hostdev mode="subsystem" type="usb"/>',
     '<!-- by hand -->',
 )
-ACPI = '<features><acpi/></features>'
 BALLOON = '<memballoon model="virtio"/>'
 NO_USB = '<controller type="usb" index="0" model="none"/>'
-
-
-def hostdev(number):
-    return (
-        '<hostdev mode="subsystem" type="pci" managed="yes"><source><address '
-        f'domain="0x0000" bus="0x81" slot="0x{number // 8:02x}" '
-        f'function="0x{number % 8}"/></source></hostdev>')
 
 
 def interface(number):
@@ -73,28 +51,6 @@ def interface(number):
 
 def address(number):
     return f'0000:81:{number // 8:02x}.{number % 8}'
-
-
-def domain(devices=(), ports=None, cells=2, machine='q35', arch='x86_64',
-           features=ACPI, indent=True):
-    """Return a domain's XML like Nova's; ``ports`` is Nova's num_pcie_ports,
-    None is 0.
-    """
-    controllers = [] if ports is None else [
-        '<controller type="pci" model="pcie-root"/>',
-        *['<controller type="pci" model="pcie-root-port"/>'] * ports]
-    numa = ''.join(f'<cell id="{cell}" cpus="{cell}" memory="1024"/>'
-                   for cell in range(cells))
-    xml = (
-        '<domain type="kvm"><name>a &lt;b&gt; é</name>'
-        '<memory>2048</memory><vcpu>4</vcpu>'
-        f'<os><type arch="{arch}" machine="{machine}">hvm</type></os>'
-        f'{features}<cpu><numa>{numa}</numa></cpu>'
-        f'<devices>{"".join([*devices, *controllers])}</devices></domain>')
-    root = etree.fromstring(xml)
-    if indent:
-        etree.indent(root)
-    return etree.tostring(root, encoding='unicode')
 
 
 def others(xml):

@@ -24,10 +24,10 @@ from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.tests.fixtures import captured
-from ghsched_nova.tests.unit.host.engine_base import EngineTestCase
-from ghsched_nova.tests.unit.host.engine_base import PRIVILEGED
-from ghsched_nova.tests.unit.host.engine_base import running
-from ghsched_nova.tests.unit.host.engine_base import UUID
+from ghsched_nova.tests.fixtures.engine_base import EngineTestCase
+from ghsched_nova.tests.fixtures.engine_base import PRIVILEGED
+from ghsched_nova.tests.fixtures.engine_base import running
+from ghsched_nova.tests.fixtures.engine_base import UUID
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 

@@ -21,9 +21,9 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import captured
-from ghsched_nova.tests.unit.host.engine_base import EngineTestCase
-from ghsched_nova.tests.unit.host.engine_base import running
-from ghsched_nova.tests.unit.host.engine_base import UUID
+from ghsched_nova.tests.fixtures.engine_base import EngineTestCase
+from ghsched_nova.tests.fixtures.engine_base import running
+from ghsched_nova.tests.fixtures.engine_base import UUID
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.providers import names

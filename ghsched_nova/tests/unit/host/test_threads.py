@@ -39,8 +39,8 @@ from ghsched_nova.host import readings
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.tests.fixtures import captured
+from ghsched_nova.tests.fixtures import engine_base
 from ghsched_nova.tests.fixtures import observing
-from ghsched_nova.tests.unit.host import engine_base
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import threads
 

@@ -16,7 +16,6 @@ import io
 from unittest import mock
 
 import ddt
-import fixtures
 from nova import exception
 from nova import objects
 from nova.scheduler.filters import numa_topology_filter
@@ -35,7 +34,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import off
-from ghsched_placement.tests import base
+from ghsched_nova.tests.fixtures.nova_parts import BasePartsTest
 
 registry.load_all_seams()
 
@@ -56,31 +55,6 @@ def list_differences(process):
             if name not in fixes
             and not registry.SEAMS[name].may_be_missing
             and not (parameters and registry.SEAMS[name].parameters is None)]
-
-
-class BasePartsTest(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.enterContext(mock.patch.dict(parts.OFF, clear=True))
-        self.log = self.useFixture(fixtures.FakeLogger())
-        objects.register_all()
-
-    def lose(self, name, parameters=None):
-        """Give Nova no such function, or one with other parameters."""
-        real = signatures.get_installed_parameters
-        other = registry.SEAMS[name].otherwise
-        self.enterContext(mock.patch.object(
-            signatures, 'get_installed_parameters',
-            lambda one: parameters if one == name else
-            None if one == other else real(one)))
-
-    def start_api(self):
-        """Return the functions of Nova that are replaced at the start."""
-        with mock.patch.object(registry, 'replace_function') as replaced, \
-                mock.patch.object(table, 'apply_fixes'):
-            nova_changes.apply_patches()
-        return {call.args[0] for call in replaced.call_args_list}
 
 
 @ddt.ddt

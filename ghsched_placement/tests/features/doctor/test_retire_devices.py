@@ -15,7 +15,9 @@
 from ghsched_placement.features.doctor import retire
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
-from ghsched_placement.tests.providers.test_cpuless_nodes import ROOT
+from ghsched_placement.tests.fixtures import clouds
+
+ROOT = clouds.root_uuid('a')
 
 
 class RetireTest(base.TestCase):

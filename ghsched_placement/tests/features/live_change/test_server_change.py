@@ -19,8 +19,8 @@ from osc_lib import exceptions
 from ghsched_placement.features.live_change import server_change
 from ghsched_placement.osc import base as osc_base
 from ghsched_placement.tests import base
-from ghsched_placement.tests.osc.test_client import make_client
-from ghsched_placement.tests.osc.test_client import Response
+from ghsched_placement.tests.fixtures.responses import make_client
+from ghsched_placement.tests.fixtures.responses import Response
 
 
 class SetBandwidthTest(base.TestCase):

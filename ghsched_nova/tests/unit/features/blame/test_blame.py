@@ -16,7 +16,7 @@ from ghsched_nova.cmd import host
 from ghsched_nova.features.blame import blame
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import model
-from ghsched_nova.tests.unit import test_unreadable_guests as malformed
+from ghsched_nova.tests.fixtures import malformed_guests
 from ghsched_placement.features.blame import blame as evidence
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.tests import base
@@ -41,10 +41,10 @@ class FindServerTest(base.TestCase):
             self.assertEqual('uuid-1',
                              blame.find_running_guest(self.guests, name))
 
-    def test_server_beside_one_with_malformed_xml_is_found(self):
-        for bad in range(len(malformed.BAD)):
+    def test_server_is_found_if_xml_of_another_is_malformed(self):
+        for bad in range(len(malformed_guests.BAD)):
             self.assertEqual('uuid2', blame.find_running_guest(
-                malformed.list_guests(bad), 'guest2'))
+                malformed_guests.list_guests(bad), 'guest2'))
 
     def test_server_with_an_unclear_name_is_refused(self):
         for name, number in (('db', '2'), ('x', 'no')):

@@ -14,7 +14,7 @@
 
 from unittest import mock
 
-from ghsched_nova.tests.unit.cmd.test_osc import UUID
+from ghsched_nova.tests.fixtures.plans import UUID
 from ghsched_placement.features.blame import blame
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.blame import server_blame

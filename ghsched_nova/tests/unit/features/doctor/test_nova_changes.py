@@ -10,17 +10,17 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``ghsched-status`` says of the functions of the installed Nova."""
+"""Checks of the installed Nova in ``ghsched-status``."""
 
 from nova import version
 
 from ghsched_nova.features.doctor import nova_changes
 from ghsched_nova.nova_fixes import rows
 from ghsched_nova.nova_seams import registry
-from ghsched_nova.tests.unit.nova_seams import test_parts
+from ghsched_nova.tests.fixtures import nova_parts
 
 
-class StatusTest(test_parts.BasePartsTest):
+class StatusTest(nova_parts.BasePartsTest):
 
     def test_functions_match_and_no_part_is_off(self):
         self.assertEqual(['matches'] * len(registry.SEAMS),

@@ -20,7 +20,7 @@ from unittest import mock
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import host
 from ghsched_nova.features.doctor import retire
-from ghsched_nova.tests.unit import test_unreadable_guests as guests
+from ghsched_nova.tests.fixtures import malformed_guests
 from ghsched_placement.tests import base
 
 
@@ -59,6 +59,6 @@ class RetireTest(base.TestCase):
         self.assertEqual(files, self.read.call_args.args[1])
 
     def test_guest_with_malformed_xml_is_named_like_the_other(self):
-        for bad in range(len(guests.BAD)):
+        for bad in range(len(malformed_guests.BAD)):
             self.assertEqual(2, len(list(retire._describe_guests_with_policy(
-                guests.list_guests(bad)))))
+                malformed_guests.list_guests(bad)))))

@@ -15,11 +15,11 @@
 import types
 
 from ghsched_nova.features.explain import devices
-from ghsched_nova.tests.unit.features.planner import test_cpuless_nodes
+from ghsched_nova.tests.fixtures import cpuless_hosts
 from ghsched_placement.flavor.policy import parse_policy
 
 
-class HostFileTest(test_cpuless_nodes.HostFileTestCase):
+class HostFileTest(cpuless_hosts.HostFileTestCase):
 
     def test_explain_names_the_node_that_newer_libvirts_can_show(self):
         policy = parse_policy({'ghsched:vfs': 'nic:2',
@@ -30,6 +30,6 @@ class HostFileTest(test_cpuless_nodes.HostFileTestCase):
             return devices.render_device_numa_xml(host, policy, guest, (1,))
 
         self.assertNotIn(devices.OWN_NODES, explain(self.load(
-            test_cpuless_nodes.HOST + test_cpuless_nodes.EXTENDED)))
+            cpuless_hosts.HOST + cpuless_hosts.EXTENDED)))
         self.assertIn(devices.OWN_NODES, explain(self.host))
         self.assertIn('<node>0</node>', ''.join(explain(self.host)))

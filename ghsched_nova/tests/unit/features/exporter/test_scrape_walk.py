@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One scrape calls the functions that the design guide names."""
+"""Calls that a scrape makes of the functions of the design guide."""
 
 from ghsched_nova.features.exporter import metrics
 from ghsched_nova.features.top import guest_reader

@@ -12,7 +12,7 @@
 
 """The number of guest NUMA nodes that the index finds, against an exact judge.
 
-The judge and its environment variables are those of test_numa_judge.
+tests/fixtures/numa_judge.py has the judge and its environment variables.
 """
 
 import collections
@@ -26,10 +26,10 @@ import fixtures
 from ghsched_nova.features.index import index_feed
 from ghsched_nova.features.index import index_search
 from ghsched_nova.features.index import indexed
-from ghsched_nova.tests.unit.features.numa_auto import test_numa_judge
+from ghsched_nova.tests.fixtures import numa_judge
 
 
-class IndexedCloud(test_numa_judge.Cloud):
+class IndexedCloud(numa_judge.Cloud):
     """Hosts with real records, and a scheduler with an index of them.
 
     :ivar ways: how often hosts were selected, by the way of the search.
@@ -88,7 +88,7 @@ class IndexedCloud(test_numa_judge.Cloud):
         return self._filter(list(search.states.values()), spec)
 
 
-class IndexJudgeTest(test_numa_judge.JudgeTest):
+class IndexJudgeTest(numa_judge.JudgeTestCase):
 
     def setUp(self):
         super().setUp()

@@ -16,8 +16,10 @@ from pathlib import Path
 import tempfile
 
 from ghsched_nova.features.interrupts import engine
-from ghsched_nova.tests.unit.test_long_numbers import LONG
 from ghsched_placement.tests import base
+
+#: More digits than int() takes.
+LONG = '9' * 5000
 
 
 class AffinityTest(base.TestCase):

@@ -15,7 +15,7 @@
 from unittest import mock
 
 from ghsched_nova.tests.fixtures import plans
-from ghsched_nova.tests.unit.cmd.test_osc import UUID
+from ghsched_nova.tests.fixtures.plans import UUID
 from ghsched_placement.features.live_change import change_report
 from ghsched_placement.features.live_change import move_report
 from ghsched_placement.features.live_change import server_change

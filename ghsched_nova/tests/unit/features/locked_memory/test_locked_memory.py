@@ -16,9 +16,9 @@ from lxml import etree
 
 from ghsched_nova.features.locked_memory import locked_memory
 from ghsched_nova.guest import device_numa as dn
-from ghsched_nova.tests.unit.guest.test_device_numa import domain
-from ghsched_nova.tests.unit.guest.test_device_numa import hostdev
-from ghsched_nova.tests.unit.guest.test_device_numa import ON_A_PORT
+from ghsched_nova.tests.fixtures.device_guests import domain
+from ghsched_nova.tests.fixtures.device_guests import hostdev
+from ghsched_nova.tests.fixtures.device_guests import ON_A_PORT
 from ghsched_placement.tests import base
 
 

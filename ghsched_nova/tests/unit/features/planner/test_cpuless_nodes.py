@@ -13,57 +13,14 @@
 
 """Host files with NUMA nodes that have no CPUs, in the planner."""
 
-import dataclasses
-from pathlib import Path
-
-import fixtures
-
-from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
-from ghsched_nova.guest import pci_topology
+from ghsched_nova.tests.fixtures.cpuless_hosts import HostFileTestCase
 from ghsched_placement.features.planner import flavors
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import offer
 from ghsched_placement.features.planner.state import FilledHost
-from ghsched_placement.tests import base
 
 NIC = 'CUSTOM_PCI_19E5_375E'
-#: The NIC is on node 2, which has no CPUs and is nearest to node 1.
-HOST = """
-name: far
-nodes:
-  - {id: 0, cpus: 0-7, memory_mb: 4096, distances: [10, 20, 40]}
-  - {id: 1, cpus: 8-15, memory_mb: 4096, distances: [20, 10, 30]}
-  - {id: 2, cpus: '', memory_mb: 4096, distances: [40, 30, 10]}
-pfs:
-  - {address: '0000:81:00.0', node: 2, vfs: 8, alias: nic,
-     resource_class: CUSTOM_PCI_19E5_375E}
-resctrl:
-  dialect: openeuler-6.6
-  lines: [MB, MBHDL, MBPRI, MBMIN]
-  num_closids: 32
-  num_rmids: 128
-  min_bandwidth: 1
-  bandwidth_gran: 1
-  priority_default: 3
-"""
-#: Of openEuler's libvirt.
-EXTENDED = """
-ghsched:
-  memorytune_attributes: extended
-"""
-
-
-class HostFileTestCase(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.host = self.load(HOST)
-
-    def load(self, text):
-        path = Path(self.useFixture(fixtures.TempDir()).path, 'far.yaml')
-        path.write_text(text)
-        return hostfile.load_host_file(str(path))
 
 
 class HostFileTest(HostFileTestCase):

@@ -18,7 +18,7 @@ from lxml import etree
 
 from ghsched_nova.features.real_time import host_scheduling as keeper
 from ghsched_nova.features.real_time import scheduling
-from ghsched_nova.tests.unit.host import engine_base
+from ghsched_nova.tests.fixtures import engine_base
 from ghsched_nova.virt import enforcement
 
 

@@ -13,7 +13,7 @@
 """Scheduling of threads of a guest whose XML is malformed."""
 
 from ghsched_nova.features.real_time import host_scheduling
-from ghsched_nova.tests.unit import test_unreadable_guests as guests
+from ghsched_nova.tests.fixtures import malformed_guests
 from ghsched_placement.tests import base
 
 
@@ -21,10 +21,11 @@ class UnreadableGuestTest(base.TestCase):
 
     def test_thread_of_unknown_class_is_logged_with_its_guest(self):
         with self.assertLogs(host_scheduling.LOG, 'WARNING') as log:
-            host_scheduling.list_guest_thread_scheduling(guests.list_guests(1))
+            host_scheduling.list_guest_thread_scheduling(
+                malformed_guests.list_guests(1))
         self.assertIn('uuid1', log.output[0])
 
     def test_start_with_a_malformed_class_is_refused(self):
         part = host_scheduling.ThreadScheduler(None)
         self.assertRaises(ValueError, part.reconcile_guest,
-                          guests.running(1, guests.BAD[1]))
+                          malformed_guests.running(1, malformed_guests.BAD[1]))
