@@ -34,7 +34,7 @@ from ghsched_nova.nova_seams import shared
 from ghsched_nova.nova_seams import signatures
 from ghsched_nova.scheduler import filters
 from ghsched_nova.scheduler import off
-from ghsched_nova.tests.fixtures.nova_parts import BasePartsTest
+from ghsched_nova.tests.fixtures.nova_parts import BasePartsTestCase
 
 registry.load_all_seams()
 
@@ -58,7 +58,7 @@ def list_differences(process):
 
 
 @ddt.ddt
-class ApiTest(BasePartsTest):
+class ApiTest(BasePartsTestCase):
 
     def setUp(self):
         super().setUp()
@@ -136,7 +136,7 @@ class ApiTest(BasePartsTest):
 
 
 @ddt.ddt
-class SchedulerTest(BasePartsTest):
+class SchedulerTest(BasePartsTestCase):
 
     def spec(self, **extra):
         return objects.RequestSpec(
@@ -196,7 +196,7 @@ class SchedulerTest(BasePartsTest):
 
 
 @ddt.ddt
-class VersionTest(BasePartsTest):
+class VersionTest(BasePartsTestCase):
 
     @ddt.data(*VERSIONS)
     def test_version_of_nova_decides_nothing(self, number):

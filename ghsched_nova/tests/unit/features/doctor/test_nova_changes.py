@@ -20,7 +20,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_nova.tests.fixtures import nova_parts
 
 
-class StatusTest(nova_parts.BasePartsTest):
+class StatusTest(nova_parts.BasePartsTestCase):
 
     def test_functions_match_and_no_part_is_off(self):
         self.assertEqual(['matches'] * len(registry.SEAMS),
