@@ -70,6 +70,9 @@ INDEX_FIRST = 'index+first'
 STATIC = 'static'
 #: Ways by stock Nova; ``stock@32`` is with 32 max_placement_results.
 _OF_NOVA = ('stock', STATIC)
+#: Seconds for which Nova waits for a cell. The first look at all hosts takes
+#: longer than Nova's 60 seconds of wall time on a busy machine.
+_CELL_TIMEOUT = 3600
 #: Seconds after a request in which the index has to have been updated.
 _CURRENT = 10
 _OURS = 'ghsched_nova.scheduler.filters.GhschedNUMATopologyFilter'
@@ -262,6 +265,7 @@ class Lab:
         if mode == INDEX_EACH:
             derived_candidates.MAX_COMBINATIONS = -1
         self.placement = Placement(urls['placement'])
+        nova_context.CELL_TIMEOUT = _CELL_TIMEOUT
         report.PLACEMENTCLIENT = report.SchedulerReportClient(
             adapter=self.placement)
         # Which guests are where comes in the background, and is asked for

@@ -262,13 +262,15 @@ class Feed:
                        if self._known.get(uuid) != nodes.updated}
             counts = {}
             if since is not None:
-                counts = nova_seams.count_updates_by_second(
-                    connection, since)
-                unchanged = (counts.items()
-                             & self._counts.get(cell, {}).items())
+                found = nova_seams.count_updates_by_second(connection, since)
+                counts = {second: count for second, count in found.items()
+                          if second is not None}
+                unchanged = dict(counts.items()
+                                 & self._counts.get(cell, {}).items())
+                # In a cloud at rest all seconds are unchanged.
                 recent = nova_seams.list_compute_nodes(
-                    connection, since, [second for second, _count in unchanged],
-                    _STATS_KEYS)
+                    connection, since, list(unchanged),
+                    _STATS_KEYS) if unchanged != found else []
                 changed = self._find_changed_reports(changed, recent)
                 seen += recent
             reports = nova_seams.read_compute_node_reports(

@@ -111,20 +111,32 @@ def connect_to_database(context: Any) -> sa.Connection:
     return connection
 
 
-def count_updates_by_second(connection: sa.Connection,
-                            since: datetime.datetime,
-                            ) -> dict[datetime.datetime, tuple[int, int]]:
+def count_updates_by_second(
+    connection: sa.Connection, since: datetime.datetime,
+) -> dict[datetime.datetime | None, tuple[int, int]]:
     """Count the compute nodes of a cell by the time of their last update.
 
     :param connection: connection to the cell's database.
     :param since: earliest time.
-    :returns: number of compute nodes and sum of their IDs, by update time.
+    :returns: number of compute nodes and sum of their IDs, by update time;
+        for None those that were deleted since then or never updated.
     """
     node = main_models.ComputeNode
-    return {updated: (int(count), int(ids)) for updated, count, ids
-            in connection.execute(sa.select(
-                node.updated_at, sa.func.count(), sa.func.sum(node.id)).where(
-                    node.updated_at >= since).group_by(node.updated_at))}
+    is_other = _is_deleted_or_never_updated(since)
+    updated = sa.type_coerce(sa.case((is_other, sa.null()),
+                                     else_=node.updated_at), sa.DateTime())
+    query = sa.select(
+        updated.label('updated'), sa.func.count(), sa.func.sum(node.id)).where(
+            sa.or_(node.updated_at >= since, is_other)).group_by('updated')
+    return {second: (int(count), int(ids))
+            for second, count, ids in connection.execute(query)}
+
+
+def _is_deleted_or_never_updated(since: datetime.datetime) -> Any:
+    """Return the SQL condition of changes that no update time shows."""
+    node = main_models.ComputeNode
+    return sa.or_(node.deleted_at >= since,
+                  sa.and_(node.updated_at.is_(None), node.deleted == 0))
 
 
 def list_compute_nodes(
@@ -158,8 +170,7 @@ def list_compute_nodes(
         query = query.where(sa.or_(
             sa.and_(node.updated_at >= since,
                     node.updated_at.not_in(list(omitted))),
-            node.deleted_at >= since,
-            sa.and_(node.updated_at.is_(None), node.deleted == 0)))
+            _is_deleted_or_never_updated(since)))
     return [ComputeNodes(*row) for row in connection.execute(query)]
 
 
@@ -192,7 +203,7 @@ def read_compute_node_reports(
         connection.dialect.name, tuple(keys)).label('digest'))
     found: list[Mapping[str, Any]] = []
     for first in range(0, len(uuids), _AT_A_TIME):
-        found += (row._mapping for row in connection.execute(
+        found.extend(row._mapping for row in connection.execute(
             sa.select(*columns).where(
                 node.deleted == 0,
                 node.uuid.in_(uuids[first:first + _AT_A_TIME]))))

@@ -97,6 +97,18 @@ class LookTest(FeedTestCase):
             self.refresh_and_count()
             self.assertEqual(1, len(connections))
 
+    def test_refresh_of_a_cloud_at_rest_reads_compute_nodes_once(self):
+        self.add('a', _TIME)
+        self.refresh_and_count()
+        self.refresh_and_count()
+        statements = []
+        sa.event.listen(
+            self.engine, 'before_cursor_execute',
+            lambda *args: statements.append(args[2]))
+        self.refresh_and_count()
+        self.assertEqual(1, sum('FROM compute_nodes' in statement
+                                for statement in statements), statements)
+
     def test_refresh_reads_all_hosts_and_then_those_that_changed(self):
         self.add('a', _TIME)
         self.add('b', _TIME)
@@ -338,11 +350,12 @@ class ChangedReportTest(FeedTestCase):
 
         :param changes: the second of the update, by host, before each look.
         """
-        found, read = [], nova_seams.list_compute_nodes
+        found: list[set[str]] = []
+        read = nova_seams.list_compute_nodes
 
         def record(*args):
             nodes = read(*args)
-            found.append(set().union(*(one.digests for one in nodes)))
+            found[-1].update(*(one.digests for one in nodes))
             return nodes
         for name in 'abc':
             self.add(name, _TIME)
@@ -354,6 +367,7 @@ class ChangedReportTest(FeedTestCase):
                     seconds=10.3 + number)
                 for name, second in updates.items():
                     self.change(name, second)
+                found.append(set())
                 self.refresh_and_count()
         return found
 
