@@ -203,10 +203,10 @@ def read_compute_node_reports(
         connection.dialect.name, tuple(keys)).label('digest'))
     found: list[Mapping[str, Any]] = []
     for first in range(0, len(uuids), _AT_A_TIME):
-        found.extend(row._mapping for row in connection.execute(
-            sa.select(*columns).where(
-                node.deleted == 0,
-                node.uuid.in_(uuids[first:first + _AT_A_TIME]))))
+        rows: Any = connection.execute(sa.select(*columns).where(
+            node.deleted == 0,
+            node.uuid.in_(uuids[first:first + _AT_A_TIME])))
+        found += (row._mapping for row in rows)
     return found
 
 
