@@ -100,8 +100,7 @@ def _make_host_cell(cell: Any) -> HostCell:
 
 def _list_caches(cell: Any) -> tuple[frozenset[int], ...]:
     """Return the CPUs of each L3 cache of a host NUMA node."""
-    return tuple(filter(None, map(names.parse_cache_physnet,
-                                  sorted(get_physnets(cell)))))
+    return names.parse_cache_physnets(get_physnets(cell))
 
 
 def _list_cores(cell: Any) -> tuple[frozenset[int], ...]:

@@ -17,6 +17,7 @@ group suffix, so that moving a name upstream (os-traits, os-resource-classes)
 is a single change.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
 import re
@@ -252,6 +253,24 @@ def make_cache_physnet(cpus: frozenset[int]) -> str:
     """
     return 'ghsched-l3-' + cpulist.render_cpu_list(cpus).replace(
         '-', 'to').replace(',', '-')
+
+
+def parse_cache_physnets(physnets: Iterable[str]
+                         ) -> tuple[frozenset[int], ...]:
+    """Return the CPUs of each L3 cache of a host NUMA node.
+
+    :param physnets: physical networks of the node, see
+        :func:`make_cache_physnet`.
+    :returns: empty if two caches have a CPU in common.
+    """
+    found: list[frozenset[int]] = []
+    seen = set[int]()
+    for cpus in filter(None, map(parse_cache_physnet, sorted(physnets))):
+        if not seen.isdisjoint(cpus):
+            return ()
+        seen |= cpus
+        found.append(cpus)
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=4096)

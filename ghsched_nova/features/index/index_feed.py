@@ -569,7 +569,8 @@ def _parse_node_capacity(
         shared=shared - _parse_count(cell['cpu_usage']),
         pages={**pages, 0: memory - _parse_count(cell['memory_usage'])},
         devices=devices.get(node, {}),
-        caches=make_cache_cpus(pinned, used, _iterate_caches(cell)))
+        caches=make_cache_cpus(pinned, used, names.parse_cache_physnets(
+            _list_physnets(cell))))
 
 
 def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
@@ -594,21 +595,6 @@ def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
     return names.make_node_physnet(cell['id']) in _list_physnets(cell)
 
 
-def _iterate_caches(cell: Mapping[str, Any]) -> Iterator[frozenset[int]]:
-    """Yield the CPUs of each L3 cache of a host NUMA node.
-
-    :raises ValueError: if a CPU has two caches.
-    """
-    seen: frozenset[int] = frozenset()
-    for cpus in map(names.parse_cache_physnet, _list_physnets(cell)):
-        if cpus and seen & cpus:
-            raise ValueError('L3 caches overlap')
-        if cpus:
-            seen |= cpus
-            yield cpus
-
-
 def _list_physnets(cell: Mapping[str, Any]) -> Sequence[str]:
-    """Return the physical networks of a host NUMA node, sorted."""
     network = cell.get('network_metadata')
-    return sorted(_get_object_fields(network)['physnets']) if network else ()
+    return _get_object_fields(network)['physnets'] if network else ()

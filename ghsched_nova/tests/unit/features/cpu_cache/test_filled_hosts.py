@@ -112,6 +112,13 @@ class BootTest(base.TestCase):
         self.assertGreaterEqual(statistics.median(numbers['prefer']),
                                 statistics.median(numbers[None]))
 
+    def test_required_caches_cost_few_guests(self):
+        seeds = spaces.choose(range(100))
+        numbers = {wish: statistics.mean(
+            self.count_until_refusal(seed, wish) for seed in seeds)
+            for wish in (None, 'require')}
+        self.assertGreaterEqual(numbers['require'], .9 * numbers[None])
+
     def test_choice_keeps_whole_caches_for_those_that_require_them(self):
         """Guests of whole caches until refusal, beside guests that prefer."""
         found = {}

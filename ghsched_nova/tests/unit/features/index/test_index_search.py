@@ -116,7 +116,8 @@ class ReadTest(base.TestCase):
     def test_report_has_the_dedicated_cpus_of_each_cache(self):
         for networks, caches in (
                 ([{2, 3, 9}, {4, 0}], (CacheCpus(2, 0), CacheCpus(1, 1))),
-                ([{0, 1, 2, 3, 4}], ()), ([{2}, {3}], ())):
+                ([{0, 1, 2, 3, 4}], ()), ([{2}, {3}], ()),
+                ([{2, 3}, {3, 4}], ())):
             cell = objects.NUMACell.obj_from_primitive(jsonutils.loads(
                 self.report()['numa_topology'])['nova_object.data']['cells'][
                     0])
@@ -126,12 +127,6 @@ class ReadTest(base.TestCase):
                 numa_topology=objects.NUMATopology(cells=[cell])._to_json()))
             self.assertEqual(caches, row.nodes[0].caches, networks)
             self.assertTrue(row.has_driver)
-
-    def test_report_of_caches_that_overlap_is_malformed(self):
-        with self.assertRaisesRegex(ValueError, 'overlap'):
-            list(index_feed._iterate_caches({'network_metadata': {
-                'nova_object.data': {'physnets': [
-                    'ghsched-l3-0to3', 'ghsched-l3-3to5']}}}))
 
     def test_report_of_pci_pools_lists_pfs_with_a_provider_and_a_node(self):
         pool = {'vendor_id': 'v', 'product_id': 'p', 'numa_node': 0,
