@@ -418,8 +418,10 @@ def parse_compute_node(cell: str, report: Mapping[str, Any]) -> ReportedHost:
                         nodes=nodes,
                         guests=_parse_count(int(stats.get('num_instances')
                                                 or 0)),
-                        has_driver=bool(cells)
-                        and all(map(_runs_ghsched_driver, cells)),
+                        # The driver reports a network for each node.
+                        has_driver=bool(cells) and all(
+                            names.make_node_physnet(one['id'])
+                            in _list_physnets(one) for one in cells),
                         floating=devices.get(None, {}),
                         pfs=tuple(_iterate_pfs(pools)),
                         placement_headroom=headroom.parse_headroom_stats(
@@ -583,16 +585,6 @@ def _parse_free_pages(pages: Mapping[str, Any]) -> tuple[int, int]:
             - _parse_count(pages.get('reserved', 0))
             - _parse_count(pages['used']))
     return size, free * size // 1024
-
-
-def _runs_ghsched_driver(cell: Mapping[str, Any]) -> bool:
-    """Return whether a host runs ghsched's compute driver.
-
-    The driver reports an artificial physical network for each NUMA node.
-
-    :param cell: one NUMA node in the host's report.
-    """
-    return names.make_node_physnet(cell['id']) in _list_physnets(cell)
 
 
 def _list_physnets(cell: Mapping[str, Any]) -> Sequence[str]:
