@@ -23,7 +23,8 @@
 # between two hosts of a cloud (moves) and of guests that share groups
 # (sharing), an upgrade (upgrade),
 # Watcher (watcher), every operation with every fault (pairs), random ones
-# (soak), staged cases of servers that others disturb (blame), Aetos,
+# (soak), staged cases of servers that others disturb (blame), guest nodes for
+# devices with QEMU and libvirt of Debian sid (sid), Aetos,
 # Ceilometer, Gnocchi and CloudKitty (tenants), tempest, moves and a restart on
 # the virtual compute node, and interrupts of its VFs (vnode). The last line
 # counts.
@@ -46,7 +47,8 @@ if [[ ${1:-} =~ ^[0-9]+$ ]]; then
     shift
 fi
 ALL=(exhaustive features releases newest upstream properties fuzz killed keys
-    bench checks moves sharing upgrade watcher pairs soak blame tenants vnode)
+    bench checks moves sharing upgrade watcher pairs soak blame sid tenants
+    vnode)
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 for part; do
     [[ " ${ALL[*]} " = *" $part "* ]] ||
@@ -209,6 +211,11 @@ part_soak() {
 part_blame() {
     stage 'who disturbs a server, and killed proofs' 60 \
         "$VENV/bin/python" -W ignore tools/judge/blame/blame_judge.py
+}
+
+part_sid() {
+    stage 'guest nodes for devices, QEMU and libvirt of Debian sid' 60 \
+        bash tools/judge/device_cells/judge.sh
 }
 
 part_tenants() {
