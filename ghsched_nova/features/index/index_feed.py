@@ -538,8 +538,7 @@ def _add_devices_to_nearest_nodes(devices: dict[int | None, Counter[Device]],
     found = dict(devices)
     for cell in cells:
         for physnet in _list_physnets(cell):
-            node = names.parse_cpuless_node_physnet(physnet)
-            if node is not None:
+            if (node := names.parse_cpuless_node_physnet(physnet)) is not None:
                 found[cell['id']] = (found.get(cell['id'], Counter())
                                      + devices.get(node, Counter()))
     return found
