@@ -70,6 +70,7 @@ grep() {
     esac
 }
 SYSTEMCTL=systemctl SYSTEMD_DIR=${SYSTEMD_DIR:-/etc/systemd/system}
+SERVICE_TIMEOUT=${SERVICE_TIMEOUT:-60}
 DATA_DIR=/opt/stack/data STACK_USER=stack LIBVIRT_GROUP=libvirt
 NOVA_CPU_CONF=/etc/nova/nova-cpu.conf
 DEST=/opt/stack NOVA_CONF=/etc/nova/nova.conf NOVA_CONF_DIR=/etc/nova
@@ -259,6 +260,9 @@ PHASES: dict[str, tuple] = {
         TEST, {'PREFIX': '/usr/local/bin', **SIMULATED},
         [TEMPEST + 'host_command sudo ' + HOST.format('exec').replace(
             VENV, '/usr/local/bin/') + '--'], []),
+    'simulated, on a slow machine': (
+        CONFIG, {'SERVICE_TIMEOUT': '600', **SIMULATED},
+        ['devstack@ghsched-host.service: TimeoutStartSec=1800'], []),
     'clean unmounts what the plugin mounted': (
         ('clean',), {'MOUNTED': 'yes', 'FOUND_MOUNTS': '/sys/fs/resctrl'},
         ['sudo umount /sys/fs/resctrl',
