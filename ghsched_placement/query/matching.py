@@ -134,7 +134,7 @@ class CheapestAssignment:
     of_item: Sequence[int]
     of_place: Mapping[int, int]
 
-    def list_places_of_items(self) -> tuple[int, ...]:
+    def list_places(self) -> tuple[int, ...]:
         """Return to which place each item is assigned, in item order.
 
         Items are guest NUMA nodes, for example, and places host NUMA nodes.
@@ -231,13 +231,12 @@ def yield_assignments_by_cost(costs: Costs, tie_break: TieBreak, steps: Steps
     best = find_cheapest_assignment(costs, steps)
     if best is None:
         return
-    least = _sum_costs(costs, best.list_places_of_items())
+    least = _sum_costs(costs, best.list_places())
     ways: list[Any] = [((least, *tie_break(())), (), best.item_at)]
     is_first = True
     while ways and (steps.has_steps_left or is_first):
         if not steps.has_steps_left:
-            places = best.list_places_of_items()
-            yield (least, *tie_break(places)), places
+            yield (least, *tie_break(best.list_places())), best.list_places()
             return
         key, places, item_at = heapq.heappop(ways)
         moved = _complete_assignment(costs, places, item_at, steps)

@@ -86,7 +86,7 @@ class Room:
         """Check that a test has left nothing; its servers are deleted."""
 
     def read_evidence(self) -> str:
-        """What is to be printed of the host when a test has failed."""
+        """Text to print of the host when a test has failed."""
         return ''
 
     @property

@@ -450,9 +450,7 @@ def _parse_json_column(report: Mapping[str, Any], column: str) -> Any:
 
     Returns None if the column is empty.
     """
-    text = report[column]
-    if not text:
-        return None
+    text = report[column] or 'null'
     if len(text) > MAX_TEXT:
         raise ValueError(f'column {column} has {len(text)} characters (at '
                          f'most {MAX_TEXT})')
@@ -485,10 +483,9 @@ def _parse_cpus(value: Any) -> set[int]:
     return set(value)
 
 
-def _get_object_fields(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _get_object_fields(document: Mapping[str, Any]) -> Any:
     """Return the fields of a serialized Nova versioned object."""
-    found: Mapping[str, Any] = document['nova_object.data']
-    return found
+    return document['nova_object.data']
 
 
 def _count_free_devices(pools: Any) -> dict[int | None, Counter[Device]]:

@@ -347,9 +347,9 @@ def cache_service_versions(max_age: float) -> None:
 @seam('nova.scheduler.host_manager.HostManager.aggs_by_id')
 @seam('nova.scheduler.host_manager.HostManager.host_aggregates_map')
 @seam('nova.scheduler.host_manager.HostManager._get_host_states',
-      ('self', 'context', 'compute_nodes', 'services'))
-@seam('nova.objects.compute_node.ComputeNode._from_db_object',
-      ('context', 'compute', 'db_compute'))
+      ('self', 'context', 'compute_nodes', 'services'),
+      called='Makes states of some hosts; the public functions read the '
+             'services of all hosts.')
 def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
                     spec: RequestSpec) -> list[Any]:
     """Return nova-scheduler's states of some hosts, as its filters need them.
@@ -366,13 +366,8 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
              if wanted in (None, cell.uuid)]
 
     def read_nodes_of_cell(in_cell: Any) -> Any:
-        node = main_models.ComputeNode
         with connect_to_database(in_cell) as connection:
-            nodes = [objects.ComputeNode._from_db_object(
-                in_cell, objects.ComputeNode(), row._mapping)
-                for row in connection.execute(sa.select(
-                    *node.__table__.c).where(
-                        node.deleted == 0, node.uuid.in_(uuids)))]
+            nodes = _read_nodes(connection, in_cell, uuids)
             return in_cell.cell_uuid, nodes, _read_services(
                 connection, {found.host for found in nodes})
     nodes: dict[str, list[Any]] = {}
@@ -383,6 +378,24 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
             nodes[cell] = of_cell
             services.update((one['host'], one) for one in its_services)
     return list(manager._get_host_states(context, nodes, services))
+
+
+@seam('nova.objects.compute_node.ComputeNode._from_db_object',
+      ('context', 'compute', 'db_compute'),
+      called='Makes objects of rows that one connection has read; the public '
+             'functions ask for each host.')
+def _read_nodes(connection: sa.Connection, in_cell: Any,
+                uuids: Sequence[str]) -> list[Any]:
+    """Read compute nodes of a cell in one query.
+
+    :param in_cell: Nova's request context of the cell.
+    :returns: objects ``nova.objects.ComputeNode``.
+    """
+    node = main_models.ComputeNode
+    return [objects.ComputeNode._from_db_object(
+        in_cell, objects.ComputeNode(), row._mapping)
+        for row in connection.execute(sa.select(*node.__table__.c).where(
+            node.deleted == 0, node.uuid.in_(uuids)))]
 
 
 def _read_services(connection: sa.Connection,

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-scheduler no longer asks or renders with each request."""
+"""Questions that nova-scheduler no longer asks with each request."""
 
 import types
 
