@@ -35,6 +35,7 @@ from lxml import etree
 from ghsched_nova.base import record_file
 from ghsched_nova.features.guest_channel import channel as channels
 from ghsched_nova.features.guest_channel import class_moves
+from ghsched_nova.features.guest_channel import domain_facts
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream as streams
 from ghsched_nova.guest import document
@@ -225,7 +226,9 @@ class GuestChannels(compute_hooks.ComputeHooks):
                 effective_by_class={})) if channel and channel.last else None
         return (mode, lines.make_guest_state(
             found.policy, found.host_nodes, is_enforced,
-            self._usage.get(uuid), self._capacity)) if mode else None
+            self._usage.get(uuid), self._capacity,
+            domain_facts.describe_domain_for_guest(running.root),
+        )) if mode else None
 
     def _has_news(self, running: desired.Running) -> bool:
         """Whether a guest's state differs from the state last sent to it."""

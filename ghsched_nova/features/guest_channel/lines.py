@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 import json
+import types
 from typing import Any
 
 from ghsched_nova.monitor import effective_limits
@@ -104,13 +105,16 @@ class VcpuMoveRequest:
 
 def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
                      is_enforced: bool, usage: view.GuestUsage | None,
-                     capacity: Mapping[int, int]) -> GuestState:
+                     capacity: Mapping[int, int],
+                     facts: Mapping[str, Any] = types.MappingProxyType({}),
+                     ) -> GuestState:
     """Return the policy and limits of a guest that are sent to the guest.
 
     :param host_nodes: host NUMA node of each guest NUMA node whose bandwidth
         the policy limits.
     :param usage: bandwidth of the guest; None if unknown.
     :param capacity: bytes per second by host NUMA node, where known.
+    :param facts: result of ``domain_facts.describe_domain_for_guest``.
     """
     effective = (() if usage is None else
                  _list_node_limits(usage.nodes, host_nodes, capacity))
@@ -118,7 +122,8 @@ def make_guest_state(policy: GuestPolicy, host_nodes: Sequence[int],
         one.vcpu_class.name: _list_node_limits(one.nodes, host_nodes, capacity)
         for one in usage.classes}
     # A running domain keeps no more of its policy than this.
-    return GuestState(policy.describe_bandwidth_for_guest(), effective,
+    return GuestState({**policy.describe_bandwidth_for_guest(), **facts},
+                      effective,
                       tuple(host_nodes), is_enforced, by_class)
 
 

@@ -15,7 +15,9 @@ import json
 
 import hypothesis
 from hypothesis import strategies
+from lxml import etree
 
+from ghsched_nova.features.guest_channel import domain_facts
 from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.monitor import effective_limits
 from ghsched_nova.monitor import rates
@@ -82,6 +84,56 @@ class StateTest(base.TestCase):
         self.assertEqual({'ghsched': 1, 'reason': 'changed', 'enforced': True,
                           'why': ''},
                          json.loads(line))
+
+
+class DomainFactsTest(base.TestCase):
+
+    def describe(self, *elements):
+        return domain_facts.describe_domain_for_guest(etree.fromstring(
+            '<domain>' + ''.join(elements) + '</domain>'))
+
+    def test_devices_are_counted_by_node_of_the_guest(self):
+        # As libvirt writes a domain with two expander buses (1 and 3, with a
+        # root port each), and a device that is behind none.
+        def device(number, bus, more=''):
+            return (
+                '<hostdev mode="subsystem" type="pci"><source>'
+                f'<address domain="0" bus="129" slot="{number}" function="0"/>'
+                f'</source><address type="pci" domain="0x0000" bus="{bus}" '
+                f'slot="0x00" function="0x0"/>{more}</hostdev>')
+
+        def controller(index, model, bus, node=None):
+            target = f'<target><node>{node}</node></target>' if node else ''
+            return (f'<controller type="pci" index="{index}" model="{model}">'
+                    f'{target}<address type="pci" bus="{bus}"/></controller>')
+        buses = [controller(1, 'pcie-expander-bus', 0, '1'),
+                 controller(2, 'pcie-root-port', 1),
+                 controller(3, 'pcie-expander-bus', 0, '0'),
+                 controller(4, 'pcie-root-port', 3),
+                 controller(5, 'pcie-root-port', 0)]
+        self.assertEqual(
+            {'devices': [{'node': node, 'devices': 1}
+                         for node in (None, 0, 1)]},
+            self.describe('<devices>', *buses, device(1, 2), device(2, 4),
+                          device(3, 5), '</devices>'))
+        self.assertEqual(
+            {'devices': [{'node': 3, 'devices': 1}]},
+            self.describe('<devices>', device(1, 2, '<numa node="3"/>'),
+                          '</devices>'))
+
+    def test_realtime_vcpus(self):
+        self.assertEqual(
+            {'realtime': [{'vcpus': '2-3', 'scheduler': 'fifo',
+                           'priority': '1'}]},
+            self.describe('<cputune><vcpusched vcpus="2-3" scheduler="fifo" '
+                          'priority="1"/></cputune><devices/>'))
+        self.assertEqual({}, self.describe('<devices/>'))
+
+    def test_change_is_named(self):
+        last, now = (lines.make_guest_state(POLICY, (), True, None, {}, {
+            'devices': [{'node': 0, 'devices': count}]}) for count in (1, 2))
+        self.assertEqual('changed in the policy: devices',
+                         lines.explain_change(last, now, lines.CHANGED))
 
 
 class ReasonTest(base.TestCase):
