@@ -153,26 +153,6 @@ def make_counting_filters(
     return [_make_counting_filter(one, record_filter) for one in filters]
 
 
-class _SilentNotifier:
-    """Notifier of a service whose notifications go nowhere."""
-
-    def info(self, *_args: Any) -> None:
-        """Send nothing."""
-
-
-@seam('nova.scheduler.manager.SchedulerManager.notifier')
-def skip_unsent_notifications(manager: Any) -> None:
-    """Do not render notifications if the service has no driver for them.
-
-    oslo.messaging renders the whole request twice before it finds none.
-
-    :param manager: ``nova.scheduler.manager.SchedulerManager``.
-    """
-    section = nova.conf.CONF.oslo_messaging_notifications
-    if {'noop'}.issuperset(section.driver):
-        manager.notifier = _SilentNotifier()
-
-
 @seam('nova.manager.Manager.additional_endpoints')
 def add_rpc_endpoint(manager: Any, endpoint: Any) -> None:
     """Add an RPC endpoint to those that the manager of a Nova service offers.

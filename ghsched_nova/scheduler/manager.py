@@ -91,7 +91,6 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
         super().__init__(*args, **kwargs)
         self.host_manager.enabled_filters = scheduler.make_counting_filters(
             self.host_manager.enabled_filters, self._seen.record_filter)
-        scheduler.skip_unsent_notifications(self)
         scheduler.set_host_state_class(self.host_manager,
                                        host_view.GhschedHostState)
 

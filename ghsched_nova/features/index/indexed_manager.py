@@ -26,10 +26,6 @@ from ghsched_placement.fit import cloud_lack
 from ghsched_placement.flavor import policy as policies
 
 
-#: Seconds for which the version of the oldest nova-compute is used.
-_VERSION_AGE = 60.0
-
-
 class IndexClient:
     """A Placement client for requests that the index of hosts schedules.
 
@@ -72,7 +68,6 @@ class IndexedManager(manager.CoreSchedulerManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if nova_seams.is_index_enabled():
-            nova_seams.cache_service_versions(_VERSION_AGE)
             self._indexed = indexed.IndexedScheduler(self.host_manager)
 
     @property

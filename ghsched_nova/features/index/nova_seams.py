@@ -17,7 +17,6 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import datetime
 import functools
 from typing import Any
@@ -33,7 +32,6 @@ from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 import sqlalchemy as sa
 
-from ghsched_nova.features.index.aged_cache import AgedCache
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import shared
@@ -318,31 +316,6 @@ def cache_host_topologies(size: int) -> None:
             functools.partial(parse, document)))
 
 
-@seam('nova.scheduler.request_filter._should_filter_by_owner', ('context',),
-      may_be_missing=True)
-def cache_service_versions(max_age: float) -> None:
-    """Make nova-scheduler read the oldest nova-compute's version seldom.
-
-    Nova reads it from each cell with each request, to find out whether all
-    hosts have the trait of their owner. Versions never go back.
-
-    :param max_age: seconds for which the answer is used.
-    """
-    answers = AgedCache[None, bool](max_age, 1)
-
-    def ask_seldom(original: Callable[[Any], bool], context: Any) -> bool:
-        answer = answers.get_fresh_value(None)
-        if not answer:
-            answer = original(context)
-            answers.set_value(None, answer)
-        return answer
-
-    with contextlib.suppress(registry.IncompatibleNova):
-        registry.replace_function(
-            'nova.scheduler.request_filter._should_filter_by_owner',
-            ask_seldom)
-
-
 @seam('nova.scheduler.host_manager.HostManager.enabled_cells')
 @seam('nova.scheduler.host_manager.HostManager.aggs_by_id')
 @seam('nova.scheduler.host_manager.HostManager.host_aggregates_map')
@@ -354,8 +327,7 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
                     spec: RequestSpec) -> list[Any]:
     """Return nova-scheduler's states of some hosts, as its filters need them.
 
-    Only the service records of these hosts are read, and both kinds of records
-    over one connection for each cell.
+    Only the service records of these hosts are read.
     ``HostManager.get_host_states_by_uuids`` reads those of all hosts.
 
     :param manager: ``nova.scheduler.host_manager.HostManager``.
@@ -366,10 +338,10 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
              if wanted in (None, cell.uuid)]
 
     def read_nodes_of_cell(in_cell: Any) -> Any:
-        with connect_to_database(in_cell) as connection:
-            nodes = _read_nodes(connection, in_cell, uuids)
-            return in_cell.cell_uuid, nodes, _read_services(
-                connection, {found.host for found in nodes})
+        nodes = objects.ComputeNodeList.get_all_by_uuids(in_cell, uuids)
+        hosts = {node.host for node in nodes}
+        return in_cell.cell_uuid, list(nodes), _read_services(in_cell, hosts)
+
     nodes: dict[str, list[Any]] = {}
     services: dict[str, Mapping[str, Any]] = {}
     for answer in call_in_cells(context, cells, read_nodes_of_cell):
@@ -380,25 +352,7 @@ def get_host_states(manager: Any, context: Any, uuids: Sequence[str],
     return list(manager._get_host_states(context, nodes, services))
 
 
-@seam('nova.objects.compute_node.ComputeNode._from_db_object',
-      ('context', 'compute', 'db_compute'),
-      called='Makes objects of rows that one connection has read; the public '
-             'functions ask for each host.')
-def _read_nodes(connection: sa.Connection, in_cell: Any,
-                uuids: Sequence[str]) -> list[Any]:
-    """Read compute nodes of a cell in one query.
-
-    :param in_cell: Nova's request context of the cell.
-    :returns: objects ``nova.objects.ComputeNode``.
-    """
-    node = main_models.ComputeNode
-    return [objects.ComputeNode._from_db_object(
-        in_cell, objects.ComputeNode(), row._mapping)
-        for row in connection.execute(sa.select(*node.__table__.c).where(
-            node.deleted == 0, node.uuid.in_(uuids)))]
-
-
-def _read_services(connection: sa.Connection,
+def _read_services(context: Any,
                    hosts: Iterable[str]) -> list[Mapping[str, Any]]:
     """Read the nova-compute services of some hosts of a cell in one query.
 
@@ -409,9 +363,10 @@ def _read_services(connection: sa.Connection,
     query = sa.select(*service.__table__.c).where(
         service.deleted == 0, service.binary == 'nova-compute',
         service.host.in_(sorted(hosts)))
-    return [{name: _add_utc_time_zone(value)
-             for name, value in row._mapping.items()}
-            for row in connection.execute(query)]
+    with connect_to_database(context) as connection:
+        return [{name: _add_utc_time_zone(value)
+                 for name, value in row._mapping.items()}
+                for row in connection.execute(query)]
 
 
 def _add_utc_time_zone(value: Any) -> Any:
