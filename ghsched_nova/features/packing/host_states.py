@@ -34,7 +34,7 @@ Pools: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 #: PCI NUMA affinity policies that allow devices on other nodes than the
 #: guest's.
-_ANYWHERE = ('preferred', 'socket')
+_ANYWHERE = frozenset({'preferred', 'socket'})
 
 
 def list_device_needs(state: Any, spec: shared.RequestSpec,

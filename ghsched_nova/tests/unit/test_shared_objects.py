@@ -129,7 +129,7 @@ STRESSED = {
         'host.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
     'ghsched_nova.features.live_change.guest_move.Mover':
-        _HOST + 'MoverStressTest'
+        _UNIT + 'features.live_change.test_change_threads.MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
     'ghsched_nova.features.service_level.protection_events.ProtectionNotifier':
         _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
