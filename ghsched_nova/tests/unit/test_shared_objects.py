@@ -53,6 +53,7 @@ _MADE = frozenset({'__init__', '__new__', '__post_init__', '__setattr__'})
 
 _UNIT = 'ghsched_nova.tests.unit.'
 _HOST = _UNIT + 'host.test_threads.'
+_CHANGE = _UNIT + 'features.live_change.test_change_threads.'
 _SCHEDULER = _UNIT + 'features.packing.test_threads.'
 _STATE = _UNIT + 'scheduler.test_shared_state.'
 _CLAIMS = (_STATE + 'ClaimsStressTest'
@@ -129,7 +130,7 @@ STRESSED = {
         'host.test_guest_diagnostics.ThreadsTest'
         '.test_diagnostics_of_many_threads_are_whole_and_listed_once'),
     'ghsched_nova.features.live_change.guest_move.Mover':
-        _UNIT + 'features.live_change.test_change_threads.MoverStressTest'
+        _CHANGE + 'MoverStressTest'
         '.test_mover_under_native_threads_moves_each_guest',
     'ghsched_nova.features.service_level.protection_events.ProtectionNotifier':
         _REPORT + 'test_notices_under_native_threads_are_sent_in_turn',
@@ -137,7 +138,7 @@ STRESSED = {
         _HOST + 'ReadingsStressTest'
         '.test_readings_under_native_threads_are_measured_once',
     'ghsched_nova.features.live_change.rpc.PolicyEndpoint':
-        _HOST + 'EndpointStressTest'
+        _CHANGE + 'EndpointStressTest'
         '.test_void_calls_under_native_threads_are_refused',
     'ghsched_nova.features.real_time.host_scheduling.ThreadScheduler':
         _REPORT + 'test_classes_under_native_threads_are_tried_once',
