@@ -17,6 +17,7 @@
 
 from typing import Any
 
+from nova.compute import build_results
 from nova.compute import manager
 from nova.compute import resource_tracker
 from nova import objects
@@ -130,14 +131,30 @@ class GhschedComputeManager(manager.ComputeManager):
           ('self', 'context', 'instance', 'image', 'request_spec',
            'filter_properties', 'admin_password', 'injected_files',
            'requested_networks', 'security_groups', 'block_device_mapping',
-           'node', 'limits', 'host_list', 'accel_uuids'))
+           'node', 'limits', 'host_list', 'accel_uuids'),
+          overridden='The fault of a server that no host is left for has no '
+                     'reason.')
+    @seam(f'{_MANAGER}.reportclient')
+    @seam('nova.scheduler.client.report.SchedulerReportClient.'
+          'delete_allocation_for_instance',
+          ('self', 'context', 'uuid', 'consumer_type', 'force'))
     def _do_build_and_run_instance(self, *args: Any) -> Any:
-        """Build a server; on the last host, an error becomes its fault.
+        """Build a server; on the last host, tell its user why that failed.
 
-        With a count of its tries, nova-compute passes a failed build to
-        nova-conductor, whose fault is that no other host is left.
+        As long as Nova counts the tries, nova-compute passes a failed build to
+        nova-conductor, which says only that no other host is left. Servers
+        with accelerators keep that, because only nova-conductor releases
+        those.
         """
-        _, instance, _, _, filter_properties, *_, host_list, _ = args
-        if not host_list and servers.has_ghsched_flavor(instance):
+        context, instance, _, _, filter_properties, *_ = args
+        host_list, accelerators = args[-2:]
+        is_last = not (host_list or accelerators) and (
+            servers.has_ghsched_flavor(instance))
+        if is_last:
             filter_properties.pop('retry', None)
-        return super()._do_build_and_run_instance(*args)
+        result = super()._do_build_and_run_instance(*args)
+        if is_last and result == build_results.FAILED_BY_POLICY:
+            # Of these Nova leaves the allocation to nova-conductor, too.
+            self.reportclient.delete_allocation_for_instance(
+                context, instance.uuid, force=True)
+        return result

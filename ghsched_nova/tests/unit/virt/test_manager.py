@@ -14,6 +14,7 @@ import contextlib
 import types
 from unittest import mock
 
+from nova.compute import build_results
 from nova.compute import manager as nova_manager
 from nova.compute import resource_tracker
 from nova import objects
@@ -84,16 +85,38 @@ class ManagerTest(base.TestCase):
     def test_retries_are_dropped_for_our_servers_on_the_last_host(self):
         ours = manager.GhschedComputeManager.__new__(
             manager.GhschedComputeManager)
-        for specs, hosts, kept in (({'ghsched:monitor': 'true'}, [], False),
-                                   ({'ghsched:monitor': 'true'}, ['b'], True),
-                                   ({'hw:numa_nodes': '1'}, [], True)):
+        specs = {'ghsched:monitor': 'true'}
+        for specs, hosts, accelerators, kept in (
+                (specs, [], None, False), (specs, ['b'], None, True),
+                (specs, [], ['uuid'], True),
+                ({'hw:numa_nodes': '1'}, [], None, True)):
             instance = types.SimpleNamespace(
                 flavor=types.SimpleNamespace(extra_specs=specs))
             given = ('image', 'spec', {'retry': {'num_attempts': 1}},
-                     *'123456', 'limits', hosts, None)
+                     *'123456', 'limits', hosts, accelerators)
             with mock.patch.object(
                     nova_manager.ComputeManager,
                     '_do_build_and_run_instance') as nova:
                 ours._do_build_and_run_instance('context', instance, *given)
             nova.assert_called_once_with('context', instance, *given)
             self.assertEqual(kept, 'retry' in given[2])
+
+    def test_allocation_of_refused_group_member_is_deleted_on_last_host(self):
+        ours = manager.GhschedComputeManager.__new__(
+            manager.GhschedComputeManager)
+        instance = types.SimpleNamespace(uuid='u', flavor=types.SimpleNamespace(
+            extra_specs={'ghsched:monitor': 'true'}))
+        for result, hosts, deleted in (
+                (build_results.FAILED_BY_POLICY, [], 1),
+                (build_results.FAILED_BY_POLICY, ['b'], 0),
+                (build_results.FAILED, [], 0)):
+            ours.reportclient = mock.Mock()
+            with mock.patch.object(
+                    nova_manager.ComputeManager,
+                    '_do_build_and_run_instance', return_value=result):
+                self.assertEqual(result, ours._do_build_and_run_instance(
+                    'context', instance, 'image', 'spec', {}, *'123456',
+                    'limits', hosts, None))
+            self.assertEqual([mock.call('context', 'u', force=True)] * deleted,
+                             ours.reportclient
+                             .delete_allocation_for_instance.mock_calls)
