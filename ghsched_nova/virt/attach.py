@@ -20,6 +20,7 @@ the device by class, and ignores guest addresses.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -31,6 +32,7 @@ from nova.virt.libvirt import vif
 from oslo_log import log as logging
 
 from ghsched_nova.base import wrappers
+from ghsched_nova.guest import device_cells
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
@@ -91,7 +93,8 @@ def attach_with_reason(attach: Callable[..., Any], context: Any,
 
 def add_guest_address(device_xml: str, guest_xml: str,
                       host_node_of: Mapping[str, int | None], mode: str,
-                      numa_element: bool, distances: Distances) -> str:
+                      numa_element: bool, distances: Distances,
+                      without_cpus: Collection[int] = ()) -> str:
     """Add a PCI address on the device's guest NUMA node to a device's XML.
 
     :param device_xml: hot-plugged device as Nova made it, without address.
@@ -101,6 +104,7 @@ def add_guest_address(device_xml: str, guest_xml: str,
     :param numa_element: whether libvirt accepts openEuler's ``<numa>``.
     :param distances: distances of the host's NUMA nodes, if a device of
         another node may be shown on the nearest one; else empty.
+    :param without_cpus: host NUMA nodes without CPUs.
     :raises DeviceNumaError: under ``required``, if there is no such address;
         under ``preferred``, if the guest would see a wrong node.
     """
@@ -108,7 +112,8 @@ def add_guest_address(device_xml: str, guest_xml: str,
         f'<domain><devices>{device_xml}</devices></domain>')
     decision = device_numa.assign_devices(
         [device_numa.Device(address, host_node_of.get(address))],
-        parse_host_nodes(guest_xml), mode, distances, bool(distances))
+        _list_backing_nodes(guest_xml, host_node_of, without_cpus), mode,
+        distances, bool(distances))
     guest_node = decision.guest_node_of[address]
     reason = '; '.join(map(str, decision.problems))
     if guest_node is not None:
@@ -181,6 +186,23 @@ def parse_host_nodes(guest_xml: str) -> list[int]:
     memnodes = document.parse_element(guest_xml).findall('numatune/memnode')
     return [int(memnode.attrib['nodeset']) for memnode in sorted(
         memnodes, key=lambda one: int(one.attrib['cellid']))]
+
+
+def _list_backing_nodes(guest_xml: str, host_node_of: Mapping[str, int | None],
+                        without_cpus: Collection[int]) -> list[int]:
+    """Return the host NUMA node of each guest NUMA node, with or without CPUs.
+
+    A guest node that has devices only is not in ``<numatune>``. It was made
+    for the devices that the guest has.
+
+    :param host_node_of: host NUMA node of each of these devices.
+    """
+    found = parse_host_nodes(guest_xml)
+    added = device_cells.select_host_nodes(
+        [device_numa.Device(*one) for one in host_node_of.items()], found,
+        without_cpus)
+    cells = pci_topology.list_cell_numbers(document.parse_element(guest_xml))
+    return [*found, *added] if len(cells) == len(found) + len(added) else found
 
 
 class AddressingGuest(wrappers.ObjectWrapper):
@@ -348,7 +370,9 @@ class DeviceAttacher:
         mode = domain.policy.device_numa
         nodes = {device.address: device.numa_node for device in pci_devices}
         distances = self._host.read_distances()
+        without_cpus = self._host.find_nearest_nodes().keys()
         # The guest's ports fill up with each device.
         return lambda device_xml: add_guest_address(
             device_xml, guest.get_xml_desc(), nodes, mode,
-            self._host.domain_xml.libvirt.numa_element, distances)
+            self._host.domain_xml.libvirt.numa_element, distances,
+            without_cpus)

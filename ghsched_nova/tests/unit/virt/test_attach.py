@@ -154,6 +154,20 @@ class PlaceTest(base.TestCase):
         self.assertEqual(seen, guest_nodes.read_guest_nodes(
             resumed(booted, devices)))
 
+    def test_device_comes_back_to_a_guest_node_that_has_devices_only(self):
+        guest = device_numa.render_expander_buses(GUEST.replace(
+            '</numa>', "<cell id='2' memory='0'/></numa>"), {}, 1)
+
+        def add_address(*without_cpus):
+            return attach.add_guest_address(
+                DEVICE, guest, {ADDRESS: 5}, 'required', False, {},
+                without_cpus)
+        root = etree.fromstring(guest)
+        root.find('devices').append(etree.fromstring(add_address(5, 6)))
+        self.assertEqual([2], list(guest_nodes.read_guest_nodes(
+            etree.tostring(root, encoding='unicode')).values()))
+        self.assertRaises(pci_topology.DeviceNumaError, add_address, 6)
+
     def test_host_nodes_come_in_the_order_of_the_guest(self):
         self.assertEqual([2, 3], attach.parse_host_nodes(GUEST))
 
