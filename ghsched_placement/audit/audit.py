@@ -372,14 +372,15 @@ def _count_vfs_by_node(host: capacity.HostInventory, policy: GuestPolicy,
                        ) -> Counter[int | None]:
     """Return the number of a server's VFs by host NUMA node.
 
-    Under ``ghsched:device_numa=preferred``, VFs of a node without CPUs count
-    as VFs of the nearest node with CPUs.
+    With ``ghsched:device_numa``, VFs of a node without CPUs count as VFs of
+    the nearest node with CPUs. Where the guest cannot be shown that node,
+    ``required`` has refused it.
     """
     number_of = {node.uuid: node.number for node in host.nodes}
     have = Counter[int | None]()
     for node in host.nodes:
         number = (number_of.get(node.nearest, node.number)
-                  if policy.device_numa == keys.PREFERRED else node.number)
+                  if policy.device_numa != keys.NONE else node.number)
         have[number] += _count_vfs(node.pfs, allocation)
     return have
 
