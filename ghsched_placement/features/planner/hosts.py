@@ -123,7 +123,8 @@ class PlannedHost:
         The key contains inventories, usages and traits of the providers, but
         no names.
         """
-        return self.cells, _make_provider_key(self, self.root)
+        return (self.cells, self.shows_device_cells,
+                _make_provider_key(self, self.root))
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,11 @@ class AlikeTest(base.TestCase):
                 ('_NUMA1', BANDWIDTH): 5}), samples.host('d', cells=False)]
         self.assertEqual(4, len(hosts.group_equal_hosts(kinds)))
 
+    def test_hosts_differ_in_nodes_for_devices(self):
+        one = samples.host('a')
+        self.assertEqual(2, len(hosts.group_equal_hosts([
+            one, dataclasses.replace(one, shows_device_cells=True)])))
+
     def test_an_amount_of_zero_is_none(self):
         self.assertEqual(1, len(hosts.group_equal_hosts([
             samples.host('a'), samples.host('b', used={('', 'VCPU'): 0})])))
