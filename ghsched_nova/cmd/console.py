@@ -46,7 +46,7 @@ def check_writable(path: Path) -> None:
     :raises OSError: with the path.
     """
     given = path if path.exists() else path.parent
-    if path.is_dir() or not given.exists():
+    if path.is_dir() or not (path.exists() or given.is_dir()):
         number = errno.EISDIR if path.is_dir() else errno.ENOENT
         raise OSError(number, os.strerror(number), str(path))
     if not os.access(given, os.W_OK):

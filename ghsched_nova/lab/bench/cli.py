@@ -232,7 +232,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     made = record.Report((result,))
     if arguments.output:
-        arguments.output.write_text(record.to_json(made))
+        arguments.output.write_text(record.to_json(made), 'utf-8')
     print(document.render(report.document(made), 'md'), end='')
     return {'done': exits.DONE, 'failed': exits.FOUND,
             'skipped': EXIT_SKIPPED}[result.status]
@@ -243,10 +243,10 @@ def _measure_machine(arguments: argparse.Namespace) -> int:
     console.check_writable(output)
     made = suite.run_suite(_get_parameters(arguments), arguments.minutes,
                            Machine(), _say)
-    output.write_text(record.to_json(made))
+    output.write_text(record.to_json(made), 'utf-8')
     signature.sign_file(Machine(), output, arguments.key)
     output.with_suffix('.html').write_text(document.render(
-        report.document(made, output.stem), 'html'))
+        report.document(made, output.stem), 'html'), 'utf-8')
     for result in made.results:
         print(f'{result.scenario}: {result.status}'
               + ''.join(f'; {reason}' for reason in result.reasons))
@@ -339,13 +339,14 @@ def _publish(arguments: argparse.Namespace, blocks: Sequence[document.Block]
         console.check_writable(arguments.output)
     if arguments.output and arguments.format != 'html':
         for picture in document.pictures(blocks):
-            (arguments.output.parent / picture.name).write_text(picture.svg)
+            (arguments.output.parent / picture.name).write_text(
+                picture.svg, 'utf-8')
     _write(arguments.output, document.render(blocks, arguments.format))
 
 
 def _write(output: Path | None, text: str) -> None:
     if output:
-        output.write_text(text)
+        output.write_text(text, 'utf-8')
     else:
         print(text, end='')
 
