@@ -219,6 +219,7 @@ class GuestChannels(compute_hooks.ComputeHooks):
         try:
             found = running.policy or metadata.DomainPolicy(GuestPolicy(), ())
             mode = read_channel_mode(running.root)
+            facts = domain_facts.describe_domain_for_guest(running.root)
         except desired.POLICY_ERRORS:
             channel = self._channels.get(uuid)
             return (channel.mode, dataclasses.replace(
@@ -226,9 +227,7 @@ class GuestChannels(compute_hooks.ComputeHooks):
                 effective_by_class={})) if channel and channel.last else None
         return (mode, lines.make_guest_state(
             found.policy, found.host_nodes, is_enforced,
-            self._usage.get(uuid), self._capacity,
-            domain_facts.describe_domain_for_guest(running.root),
-        )) if mode else None
+            self._usage.get(uuid), self._capacity, facts)) if mode else None
 
     def _has_news(self, running: desired.Running) -> bool:
         """Whether a guest's state differs from the state last sent to it."""
