@@ -101,7 +101,8 @@ def find_page_shortage(state: Any, topology: Any) -> Lack | None:
         free pages of the size that the guest requests.
     """
     for part, size in list_sized_guest_nodes(topology) if topology else ():
-        if not node_capacity.needs_huge_pages(size):
+        if not node_capacity.needs_huge_pages(size) or (
+                isinstance(size, int) and part.memory * 1024 % size):
             continue
         best = {room.node: room.find_freest_pages(part, size) for room
                 in numa.list_node_capacities(state.numa_topology, state)}
@@ -127,6 +128,7 @@ def find_cache_shortage(state: Any, spec: shared.RequestSpec) -> Lack | None:
     :param state: Nova's host state.
     :returns: None if for each guest NUMA node, some host NUMA node has CPUs of
         as few caches as the flavor requires, or if all have too few CPUs.
+        hw:cpu_thread_policy is not looked at.
     """
     wish = topologies.parse_cpu_cache(spec.flavor.extra_specs)
     rooms = numa.list_node_capacities(state.numa_topology, state)

@@ -62,6 +62,11 @@ class PageRefusalTest(base.TestCase):
         self.assertIn('no NUMA node has 1 pages of 1 GB free',
                       self.refuse(GIGANTIC, 1024))
 
+    def test_pages_that_do_not_divide_the_memory_are_not_named(self):
+        text = self.refuse(HUGE, 127)
+        self.assertIn('refused on 1 host', text)
+        self.assertNotIn('pages', text)
+
     def test_large_pages_of_any_size_are_named(self):
         self.assertIn('no NUMA node has 256 MB of memory in huge pages free',
                       self.refuse(-2, 256))
