@@ -44,8 +44,8 @@ class RecordFile(Generic[T]):
         except FileNotFoundError:
             pass
         except OSError as error:
-            LOG.warning('ghsched: cannot read %(path)s; starting a new '
-                        'record: %(error)s',
+            LOG.warning('ghsched: cannot read %(path)s, so what it has '
+                        'recorded is lost; starting a new record: %(error)s',
                         {'path': self.path, 'error': error})
         return self.format.make_empty()
 

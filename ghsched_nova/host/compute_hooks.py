@@ -197,7 +197,7 @@ class ComputeHooks:
 
     def check_arrival(self, policy: GuestPolicy, emulator_policy: str | None,
                       has_shared_cpus: bool) -> None:
-        """Refuse a live migration to this host that would harm the guest.
+        """Refuse a live migration if a feature's policy cannot be kept here.
 
         :param emulator_policy: the guest's ``hw:emulator_threads_policy``.
         :param has_shared_cpus: whether ``[compute]cpu_shared_set`` is set.
@@ -206,7 +206,9 @@ class ComputeHooks:
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
-        """Enforce the settings of a guest that starts, arrives or is changed.
+        """Enforce the feature's part of a guest's policy on this host.
+
+        This is called when the guest starts, arrives or is changed.
 
         :param has_arrived: whether a live migration has brought the guest.
         :raises PolicyError: if the host cannot enforce them.
@@ -214,11 +216,12 @@ class ComputeHooks:
 
     def reconcile_guests(self, running: Sequence[desired.Running]
                          ) -> Iterable[str]:
-        """Enforce the settings of all running domains again.
+        """Repair what the feature enforces of all guests' policies.
 
-        Errors are logged by the caller.
+        This is called with each report of the host. Errors are logged by the
+        caller.
 
-        :returns: kinds of the corrections made.
+        :returns: words for what was repaired, which are counted in a metric.
         """
         return ()
 

@@ -69,9 +69,10 @@ def find_incompatible_parts(process: str) -> dict[str, str]:
 
 def switch_off_parts(process: str,
                      unneeded: Collection[str] = ()) -> dict[str, str]:
-    """Switch off, and log, the parts that cannot work with this Nova.
+    """Switch off, and log, the parts of ghsched that this Nova cannot serve.
 
-    A further call adds the parts that modules loaded since then need.
+    A part is a set of features that need the same functions of Nova. A further
+    call adds the parts of modules that were loaded since then.
 
     :param process: name of the service.
     :param unneeded: parts without which no flavor loses anything here.

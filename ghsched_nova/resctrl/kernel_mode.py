@@ -52,7 +52,7 @@ class KernelBinding:
 
 
 def parse_kernel_mode(mode: str, assignment: str = '') -> KernelBinding | None:
-    """Parse the group to which the kernel's own work is bound.
+    """Parse the resctrl group to which the kernel's own work is bound.
 
     :param mode: text of ``info/kernel_mode``.
     :param assignment: text of ``info/kernel_mode_assignment``.

@@ -160,10 +160,10 @@ class GroupName:
 
     @functools.cached_property
     def machine(self) -> tuple[int, str] | None:
-        """Domain id and domain name in the name of a group of libvirt.
+        """Id and name of the libvirt domain for which libvirt made the group.
 
-        libvirt may have shortened the domain name. None if libvirt did not
-        create the group.
+        They are parsed from the name of the group, as ``qemu-1-instance``.
+        libvirt may have shortened the name. None for groups of others.
         """
         match = _LIBVIRT.fullmatch(self.monitor or self.control)
         return (int(match[1]), match[2]) if match else None

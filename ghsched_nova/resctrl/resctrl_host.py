@@ -281,9 +281,9 @@ class ResctrlHost:
     def make_description(
             self, reserved_groups: int = 0, monitors: int = 0
     ) -> host_description.HostDescription:
-        """Return the host's properties that nova-compute reports to Placement.
+        """Return the NUMA nodes, resctrl groups and capabilities of the host.
 
-        The host's inventory is made from them.
+        nova-compute makes the host's inventory in Placement from them.
 
         :param reserved_groups: number of control groups reserved for other
             software, without the kernel's default group.

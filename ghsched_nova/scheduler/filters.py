@@ -399,7 +399,11 @@ def _describe_host(view: HostStateView, spec: shared.RequestSpec
 
 def _compute_node_costs(view: HostStateView
                         ) -> dict[int, candidates.NodeCost]:
-    """Return the cost of each NUMA node of a host; empty if all are equal."""
+    """Return the rank of each NUMA node of a host for new guests.
+
+    The lowest cost comes first. The costs are those of the first feature that
+    has any, such as the load of the nodes; empty if no feature has.
+    """
     return next(filter(None, (compute(view) for compute
                               in declared_filter.NODE_COSTS)), {})
 

@@ -131,8 +131,9 @@ class RecordingClient:
         unknown = resource_classes.find_unknown_class(
             PlacementClient(self._client), query, self._seen.known_classes)
         if unknown:
-            LOG.info('ghsched: no host has offered %(name)s yet, so none can '
-                     'be chosen', {'name': unknown})
+            LOG.info('ghsched: no host has reported resource class %(name)s '
+                     'to Placement yet, so no host can be chosen',
+                     {'name': unknown})
             return [], {}, None
         found = self._client.get_allocation_candidates(context, resources)
         if not found or found[0] is None:

@@ -47,7 +47,11 @@ class SelectCall:
 
     def with_spec(self, spec: shared.RequestSpec,
                   has_other: bool = False) -> 'SelectCall':
-        """Return a copy of the call with a variant of the request."""
+        """Return a copy of the call with another request.
+
+        :param has_other: whether a further request is tried if this one is
+            refused.
+        """
         return dataclasses.replace(
             self, keywords={**self.keywords, 'spec_obj': spec},
             has_other=has_other)

@@ -296,10 +296,11 @@ def place_guests(host: Host, need: Need, guests: int) -> Host:
 
 
 def _place_equal_guests(host: Host, need: Need, guests: int) -> Host:
-    """Return a host's free resources after guests with equal nodes are placed.
+    """Return a host after some guests are placed whose NUMA nodes are equal.
 
-    Each guest node on a host node reduces by one the number of guest nodes
-    that this host node still holds.
+    Each guest takes the host nodes that can hold most further guest nodes.
+
+    :param guests: number of guests; fewer are placed if fewer fit.
     """
     part, width = need.nodes[0], len(need.nodes)
     left = sorted((-node.count_guest_nodes(part), node.number)
@@ -493,7 +494,10 @@ class _Search:
 
 
 def _forget_socket(placed: Mapping[_State, int]) -> dict[_State, int]:
-    """Return states of the search without the use of a finished socket."""
+    """Return the states of a count in which a socket's nodes are all filled.
+
+    What they have taken of the socket no longer matters for other sockets.
+    """
     found: dict[_State, int] = {}
     for (numbers, _taken), count in placed.items():
         found[numbers, ()] = max(count, found.get((numbers, ()), -1))

@@ -255,9 +255,10 @@ class Session:
 
     def _compare_speed_around_cap(self, *samples: blame.BlameSample | None
                                   ) -> blame_trials.Trial | None:
-        """Return how fast the server was before, during and after a cap.
+        """Compare the server's speed before, during and after a cap.
 
-        The cap limited the bandwidth of another guest.
+        The cap limited the bandwidth of another guest. Speeds are instructions,
+        or else bytes of memory traffic, per second of CPU time.
 
         :param samples: the three measurements before, during and after the
             cap.

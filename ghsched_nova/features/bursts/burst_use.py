@@ -67,7 +67,10 @@ class BurstRecorder(compute_hooks.ComputeHooks):
         return {node: record.offered for node, record in self.records.items()}
 
     def observe(self, snapshot: compute_hooks.HostSnapshot) -> None:
-        """Record how much guests used bursts since the previous snapshot."""
+        """Record how much bandwidth above their guarantees guests have used.
+
+        It is measured since the previous snapshot.
+        """
         config = conf.make_tree_config(self._section)
         if snapshot.bandwidth is None or not any(config.bursts.values()):
             return

@@ -164,8 +164,12 @@ def _parse_bandwidth_groups(parameters: Sequence[tuple[str, str]],
                             candidate: Mapping[str, Any],
                             vfs: Mapping[str, Sequence[VfGroup]],
                             row: ReportedHost) -> dict[str, int] | None:
-    """Return the percent of bandwidth by request group for a host NUMA node.
+    """Return the percent of bandwidth that a query asks for, by request group.
 
+    Each of these groups asks for bandwidth of one host NUMA node.
+
+    :param parameters: the query to Placement.
+    :param row: host of the candidate.
     :param candidate: Placement's candidate on a host.
     :param vfs: request groups for VFs.
     :returns: None if the query or the candidate has anything else than

@@ -88,7 +88,10 @@ class HeadroomReporter(compute_hooks.ComputeHooks):
 
 def make_compute_hooks(services: compute_hooks.ComputeServices
                        ) -> HeadroomReporter:
-    """Return the part of nova-compute that reports headroom to the index."""
+    """Return the reporter of free bandwidth and groups to nova-scheduler.
+
+    The scheduler's index of hosts reads the report.
+    """
     return HeadroomReporter(services.section)
 
 

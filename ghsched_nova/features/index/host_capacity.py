@@ -60,7 +60,7 @@ class IndexTable(NamedTuple):
 
     @property
     def cache_places(self) -> tuple[int, ...]:
-        """Positions of the dedicated CPUs of each L3 cache."""
+        """Positions of each L3 cache's dedicated CPUs in a node's amounts."""
         first = _BANDWIDTH + 1 + len(self.pages)
         return tuple(range(first, first + self.caches))
 

@@ -227,12 +227,12 @@ class IndexedHost:
         self.view = replace(self.view, refused=refused)
 
     def _recompute(self, row: ReportedHost, now: float) -> None:
-        """Recompute this host's free resources.
+        """Compute the free resources of the host from its last report.
 
-        These are the resources of its report without the resources of guests
-        that were placed on the host later.
+        Resources of guests that were placed on the host later are subtracted.
 
         :param row: the host's resource report.
+        :param now: time in seconds; older claims are forgotten.
         """
         self._claims = {
             consumer: claim for consumer, claim in self._claims.items()

@@ -114,7 +114,7 @@ class Search:
 
     @property
     def batch(self) -> int:
-        """Number of hosts that are proposed at a time."""
+        """Number of hosts that Nova's filters are given at a time."""
         return min(POOL, BATCH + self.servers - 1)
 
     @property

@@ -62,11 +62,12 @@ def choose_shared_cpus(caches: Sequence[frozenset[int]],
 
 def _iterate_ways(by_load: Sequence[frozenset[int]], current: frozenset[int],
                   number: int) -> Iterator[Sequence[frozenset[int]]]:
-    """Yield ways to choose some L3 caches, those with the least load first.
+    """Yield sets of L3 caches to choose from, those with the least load first.
 
-    The largest caches, which suffice, and the current ones are always among
-    the ways.
+    The set of the largest caches, which has CPUs enough, and that of the
+    current ones are always yielded.
 
+    :param current: CPUs to which the guest node is bound now.
     :param by_load: shared CPUs by L3 cache, the least loaded cache first.
     :param number: number of caches to choose.
     """

@@ -221,9 +221,10 @@ class _Model:
             for path in slot.paths)
 
     def get_peak_utilisations(self, containers: int) -> tuple[float, float]:
-        """Return the utilisation of the busiest node, and of the busiest link.
+        """Return how busy the busiest memory node and the busiest link are.
 
-        A link connects two NUMA nodes or sockets.
+        Both are fractions of the bandwidth, 0 to 1. A link connects two NUMA
+        nodes or sockets.
 
         :param containers: number of containers in all guests.
         """
