@@ -112,8 +112,8 @@ def add_guest_address(device_xml: str, guest_xml: str,
         f'<domain><devices>{device_xml}</devices></domain>')
     decision = device_numa.assign_devices(
         [device_numa.Device(address, host_node_of.get(address))],
-        _list_backing_nodes(guest_xml, host_node_of, without_cpus), mode,
-        distances, bool(distances))
+        _list_backing_nodes(guest_xml, host_node_of, without_cpus),
+        mode, distances, bool(distances))
     guest_node = decision.guest_node_of[address]
     reason = '; '.join(map(str, decision.problems))
     if guest_node is not None:
@@ -121,9 +121,8 @@ def add_guest_address(device_xml: str, guest_xml: str,
             LOG.warning('ghsched: no guest NUMA node matches the host NUMA '
                         'node of a hot-plugged passthrough device; attaching '
                         'it to the nearest guest NUMA node: %s', reason)
-        placed = _add_address_on_node(
-            device_xml, guest_xml, guest_node, numa_element)
-        if placed is not None:
+        if placed := _add_address_on_node(device_xml, guest_xml, guest_node,
+                                          numa_element):
             return placed
         reason = (f'{address}: no port is free behind the expander bus of '
                   f'guest NUMA node {guest_node}')

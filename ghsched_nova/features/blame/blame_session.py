@@ -257,8 +257,8 @@ class Session:
                                   ) -> blame_trials.Trial | None:
         """Compare the server's speed before, during and after a cap.
 
-        The cap limited the bandwidth of another guest. Speeds are instructions,
-        or else bytes of memory traffic, per second of CPU time.
+        The cap limited the bandwidth of another guest. Speeds are
+        instructions, or else bytes of memory traffic, per second of CPU time.
 
         :param samples: the three measurements before, during and after the
             cap.

@@ -60,7 +60,7 @@ def render_device_numa_xml(
         return (UNKNOWN,)
     nearest = host.nearest_nodes_with_cpus
     added = (device_cells.select_host_nodes(devices, host_nodes, nearest)
-             if host.shows_device_cells else ())
+             if host.compute.device_cells else ())
     decision = device_numa.assign_devices(
         devices, (*host_nodes, *added), policy.device_numa,
         {node: {near: host.distances[node][near]}
@@ -96,7 +96,7 @@ def _yield_likely_vfs(
         pfs = sorted((pf for pf in host.pfs if pf.alias == need.alias),
                      key=lambda pf: (cpuless_nodes.get_device_node(
                          pf.node, nearest, policy.device_numa,
-                         host.shows_device_cells) != near, pf.address))
+                         host.compute.device_cells) != near, pf.address))
         count = need.count
         for pf in pfs:
             taken = min(count, left[pf.address])

@@ -176,15 +176,6 @@ class HostFile:
         """
         return self.attributes == 'extended'
 
-    @property
-    def shows_device_cells(self) -> bool:
-        """Whether guests see NUMA nodes without CPUs for their devices.
-
-        nova-compute shows openEuler's libvirt the nodes of devices otherwise.
-        """
-        return (self.compute.device_cells
-                and not self.has_all_memorytune_attributes)
-
     def node(self, number: int) -> DescribedNode | None:
         return next((n for n in self.nodes if n.id == number), None)
 

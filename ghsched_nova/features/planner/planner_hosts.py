@@ -91,7 +91,7 @@ def make_planner_host(host: HostFile, name: str) -> hosts.PlannedHost:
         name, hosts.sort_providers_parents_first([root, *others], root.uuid),
         _make_node_capacities(host),
         {} if host.resctrl.cache else {names.L3_WAYS: 'resctrl.ways'},
-        host.shows_device_cells)
+        host.compute.device_cells)
 
 
 def _make_nova_inventories(host: HostFile) -> dict[str, tree.Inventory]:
