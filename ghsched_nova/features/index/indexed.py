@@ -226,12 +226,13 @@ class IndexedScheduler:
         """Record that Placement has refused an allocation candidate.
 
         Its host is not proposed for equal requests for up to one minute, so
-        that the same candidate is not derived again. Errors are logged.
+        that the same candidate is not derived again. Of several servers, any
+        may have been refused, so none is recorded. Errors are logged.
 
         :param request: the allocation candidate.
         """
         search = self.current_search
-        if search is not None:
+        if search is not None and search.servers == 1:
             with _logging_errors('cannot record a refused claim'):
                 self.index.add_refusals(request['allocations'], search.need,
                                         time.monotonic())

@@ -58,11 +58,12 @@ class IndexedTestCase(base.TestCase):
 
 class ClaimTest(IndexedTestCase):
 
-    def claim(self, claimed):
+    def claim(self, claimed, servers=1):
         """Claim a candidate of the host; return whether it is refused now."""
         client = mock.Mock(claim_resources=mock.Mock(return_value=claimed))
         need = RequestNeed((RequestNodeNeed(pinned=1),))
-        self.manager._indexed._current.search = index_search.Search(None, need)
+        self.manager._indexed._current.search = index_search.Search(
+            None, need, servers=servers)
         self.assertEqual(claimed, indexed_manager.IndexClient(
             client, self.manager._indexed).claim_resources(
                 None, uuids.guest, {'allocations': {'u': {}, 'node': {}}}))
@@ -72,6 +73,10 @@ class ClaimTest(IndexedTestCase):
     def test_host_whose_claim_placement_refuses_is_not_proposed_again(self):
         self.assertFalse(self.claim(True))
         self.assertTrue(self.claim(False))
+
+    def test_refused_claim_of_several_servers_blames_no_host(self):
+        # Placement may have refused the host of an earlier server.
+        self.assertFalse(self.claim(False, servers=2))
 
 
 class CastsTest(IndexedTestCase):
