@@ -50,23 +50,25 @@ class Claims:
     """Claims in Placement of the request that this thread schedules."""
 
     def __init__(self) -> None:
-        self._claims: dict[str, _Claim] = {}    # the last, by consumer
-        self.begin_search(1)
+        self.reset()
 
     def reset(self) -> None:
         """Forget the claims recorded for the thread's earlier request."""
-        self._claims = {}
+        self._claims: dict[str, _Claim] = {}    # the last, by consumer
+        self._may_group = True
         self.begin_search(1)
 
     def begin_search(self, servers: int) -> None:
         """Send the claims of all servers of a search together.
 
         Placement takes about as long for the claims of several servers as for
-        that of one. They are sent with the claim of the last server.
+        that of one. They are sent with the claim of the last server. After
+        a refusal, each server of the request is claimed by itself.
 
         :param servers: number of servers that the search places.
         """
-        self._servers, self._is_lost = servers, False
+        self._servers = servers if self._may_group else 1
+        self._is_lost = False
         self._waiting: dict[str, Mapping[str, Any]] = {}    # by consumer
 
     def claim_resources(self, client: Any, context: Any, consumer: str,
@@ -90,6 +92,7 @@ class Claims:
         self.begin_search(1)
         if self._claim_all(client, context, waiting, *args, **kwargs):
             return True
+        self._may_group = False
         for server, its_request in waiting.items():
             if not self._claim_one(client, context, server, its_request,
                                    *args, **kwargs):

@@ -210,6 +210,18 @@ class ClaimsTest(base.TestCase):
         self.assertFalse(self.claim_on('c', 'other'))
         self.assertEqual(['a b c', 'a', 'b'], self.placement.calls)
 
+    def test_retry_claims_each_server_by_itself(self):
+        self.use_several('full')
+        for server, host in zip('abc', ('host', 'full', 'host'), strict=True):
+            self.claim_on(server, host)
+        for first in ('a', 'a b c'):
+            self.claims.begin_search(3)
+            self.placement.allocations, self.placement.calls = {}, []
+            for server in 'abc':
+                self.assertTrue(self.claim_on(server, 'host'))
+            self.assertEqual(first, self.placement.calls[0])
+            self.claims.reset()    # the next request
+
     def test_search_that_ended_early_leaves_no_claim_to_the_next(self):
         self.use_several()
         self.claim_on('a', 'host')
