@@ -291,6 +291,10 @@ def has_ghsched_class(request: Mapping[str, Any]) -> bool:
 
 @seam('nova.scheduler.client.report.SchedulerReportClient.post',
       ('self', 'url', 'data', 'version', 'global_request_id'))
+@seam('nova.scheduler.client.report.SchedulerReportClient.'
+      'delete_allocation_for_instance',
+      ('self', 'context', 'uuid', 'consumer_type', 'force'))
+@seam('nova.scheduler.client.report.safe_connect', ('f',))
 def claim_all_or_none(client: Any, context: Any,
                       requests: Mapping[str, Mapping[str, Any]],
                       project_id: str, user_id: str,
@@ -298,16 +302,29 @@ def claim_all_or_none(client: Any, context: Any,
                       **_consumer_generation: Any) -> bool:
     """Claim the resources of several new guests by one request to Placement.
 
+    After any other answer than success, the allocations of the guests are
+    deleted: Placement may have stored them all the same, if the answer is that
+    of a proxy or that to a repetition of the request.
+
     :param requests: allocation candidate of each guest, by its UUID.
     :returns: whether the guests have their resources; if not, none has any.
+    :raises nova.exception.NovaException: if it is unknown whether the guests
+        have their resources.
     """
-    answer = client.post('/allocations', {
-        consumer: {**request, 'project_id': project_id, 'user_id': user_id,
-                   'consumer_generation': None}
-        for consumer, request in requests.items()},
+    answer = report.safe_connect(report.SchedulerReportClient.post)(
+        client, '/allocations', {
+            consumer: {**request, 'project_id': project_id,
+                       'user_id': user_id, 'consumer_generation': None}
+            for consumer, request in requests.items()},
         version=allocation_request_version,
         global_request_id=context.global_id)
-    return bool(answer.status_code == _CLAIMED)
+    if answer is not None and answer.status_code == _CLAIMED:
+        return True
+    for consumer in requests:
+        if client.delete_allocation_for_instance(context, consumer,
+                                                 force=True) is None:
+            raise exception.PlacementAPIConnectFailure
+    return False
 
 
 def get_chosen_nodes(state: Any) -> tuple[int, ...] | None:

@@ -18,6 +18,7 @@ import types
 from unittest import mock
 
 import fixtures
+from keystoneauth1 import exceptions as ks_exc
 from nova import context as nova_context
 from nova import exception
 from nova.scheduler.client import report
@@ -60,6 +61,7 @@ class Placement:
         self.fails = False
         self.refused = ()
         self.calls = []
+        self.answer_post = lambda: response(204)
 
     def get(self, url, **_kwargs):
         found = self.allocations.get(url.rsplit('/', 1)[1], {})
@@ -96,7 +98,11 @@ class Placement:
                              for consumer, body in bodies.items()}
         if self.fails:
             raise OSError('the answer is lost')
-        return response(204)
+        return self.answer_post()
+
+    def delete(self, url, **_kwargs):
+        held = self.allocations.pop(url.rsplit('/', 1)[1], None)
+        return response(204 if held else 404)
 
 
 class ClaimsTest(base.TestCase):
@@ -221,6 +227,34 @@ class ClaimsTest(base.TestCase):
                 self.assertTrue(self.claim_on(server, 'host'))
             self.assertEqual(first, self.placement.calls[0])
             self.claims.reset()    # the next request
+
+    def test_servers_of_an_unclear_answer_are_claimed_one_by_one(self):
+        # keystoneauth may repeat a lost request: the claims then conflict.
+        for answer in ({'return_value': response(409)},
+                       {'return_value': response(504)},
+                       {'side_effect': ks_exc.ConnectFailure}):
+            self.claims.reset()
+            self.use_several()
+            self.placement.answer_post = mock.Mock(**answer)
+            for server in 'abc':
+                self.assertTrue(self.claim_on(server, 'host'))
+            self.assertEqual(['a b c', *'abc'], self.placement.calls)
+            self.assertEqual(dict.fromkeys('abc', {'host': CLAIM['node']}),
+                             self.placement.allocations)
+
+    def test_unclear_claims_that_cannot_be_deleted_are_released(self):
+        for delete in ({'return_value': response(502)},
+                       {'side_effect': ks_exc.ConnectFailure}):
+            self.use_several()
+            self.placement.answer_post = lambda: response(504)
+            self.placement.delete = mock.Mock(**delete)
+            self.claim_on('a', 'host')
+            self.claim_on('b', 'host')
+            self.assertRaises(exception.NovaException, self.claim_on, 'c',
+                              'host')
+            self.assertEqual({*'abc'}, {*self.placement.allocations})
+            self.claims.release_claims(self.context)
+            self.assertEqual({}, self.placement.allocations)
 
     def test_search_that_ended_early_leaves_no_claim_to_the_next(self):
         self.use_several()
