@@ -228,7 +228,9 @@ def list_node_capacities(virtapi: Any,
 
 
 @seam('nova.compute.utils.update_pci_request_with_placement_allocations',
-      ('context', 'report_client', 'pci_requests', 'provider_mapping'))
+      ('context', 'report_client', 'pci_requests', 'provider_mapping'),
+      replaced='Notes the providers of a guest for its claim; Nova hands them '
+               'to this function, and not to the claim.')
 def call_before_claims(
         function: Callable[[Any, Mapping[str, Sequence[str]]], None]) -> None:
     """Make Nova call a function before it claims resources for a guest.

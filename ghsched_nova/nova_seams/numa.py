@@ -355,8 +355,7 @@ def _get_extra_specs(flavor: Any) -> Mapping[str, str]:
     return flavor.extra_specs if 'extra_specs' in flavor else {}
 
 
-@contextlib.contextmanager
-def choosing_cpus(flavor: Any) -> Iterator[None]:
+def choosing_cpus(flavor: Any) -> AbstractContextManager[None]:
     """Within this context, Nova takes dedicated CPUs that features choose.
 
     :param flavor: flavor of the guest, whose extra specs say which CPUs.

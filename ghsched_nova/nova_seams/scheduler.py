@@ -47,6 +47,8 @@ seam = registry.make_seam_decorator(registry.SCHEDULER)
 #: Status of Placement's answer to a claim that succeeded.
 _CLAIMED = 204
 
+_POOLS = ('Lists the pools of devices that a claim chooses from; Nova has '
+          'public functions only for whether a request fits.')
 
 
 @seam('nova.scheduler.request_filter.ALL_REQUEST_FILTERS',

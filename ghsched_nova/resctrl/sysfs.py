@@ -25,6 +25,8 @@ from ghsched_placement.base import cpulist
 _NUMBER = re.compile(r'[0-9]{1,18}')
 _NODE = re.compile(r'node([0-9]{1,5})')
 _CPU = re.compile(r'cpu([0-9]{1,5})')
+_MEMORY = re.compile(r'^Node +[0-9]+ +(\S+):\s*([0-9]{1,15}) kB$',
+                     re.MULTILINE)
 #: First and last address of a window of a PCI device, and its flags.
 _RESOURCE = re.compile(r'0x[0-9a-f]{16} 0x[0-9a-f]{16} 0x[0-9a-f]{16}')
 #: Number of windows of a PCI device (base address registers).

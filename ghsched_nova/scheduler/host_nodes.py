@@ -16,18 +16,15 @@ All data is in Nova's ``RequestSpec`` and ``HostState``.
 """
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from nova.virt import hardware
 
 from ghsched_nova.nova_seams import numa
+from ghsched_nova.nova_seams import shared
 from ghsched_placement.fit.lack import Lack
-from ghsched_placement.fit.node_capacity import make_pages_word
-from ghsched_placement.fit.numa_nodes import DeviceNeed
-from ghsched_placement.fit.numa_nodes import HostNode
-from ghsched_placement.fit.numa_nodes import NodeAmount
+from ghsched_placement.fit import node_capacity
 from ghsched_placement.flavor import topology as topologies
 from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
@@ -144,38 +141,3 @@ def find_cache_shortage(state: Any, spec: shared.RequestSpec) -> Lack | None:
                 '(ghsched:cpu_cache=require)', f'the most free is {best.free}',
                 'ghsched:cpu_cache=prefer takes CPUs of more caches')
     return None
-
-
-def _make_page_lack(word: str, found: Mapping[int, NodeAmount], most: int,
-                    needed: int) -> Lack:
-    """Return the refusal reason of a host with too few huge pages.
-
-    :param word: name of the resource with its unit.
-    :param found: amount by host NUMA node.
-    :param most: largest free amount of a host NUMA node.
-    :param needed: amount that a guest NUMA node needs.
-    """
-    return Lack(
-        None, word, most, needed, f'no NUMA node has {needed} {word} free '
-        '(hw:mem_page_size)', detail=', '.join(
-            f'{amount.free} of {amount.total} free on NUMA node {node}'
-            for node, amount in found.items()))
-
-
-def _compute_small_page_memory(state: Any, cell: Any,
-                               pages: Sequence[Any]) -> NodeAmount:
-    """Return total and free memory (MiB) of a host NUMA node in small pages.
-
-    Nova counts small pages as used only for guests that ask for a page size.
-    The free memory is therefore computed from ``memory_usage``, which counts
-    all guests with a NUMA topology.
-    """
-    total = _compute_pages_memory(pages[0]).total if pages else cell.memory
-    total = int(total * (state.ram_allocation_ratio or 1.0))
-    in_huge_pages = sum(one.used * one.size_kb // 1024 for one in pages[1:])
-    return NodeAmount(total, total - max(0, cell.memory_usage - in_huge_pages))
-
-
-def _compute_pages_memory(pages: Any) -> NodeAmount:
-    usable = max(0, pages.free + pages.used)
-    return NodeAmount(usable * pages.size_kb // 1024, pages.free_kb // 1024)

@@ -362,7 +362,7 @@ class ListFormat:
     name: str
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether the fields contain this record, but it is not a list."""
+        """Whether a host's stats have something else under the list's key."""
         return not isinstance(fields.get(self.name), list | None)
 
 

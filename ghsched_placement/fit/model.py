@@ -185,17 +185,11 @@ class Node:
             if choice.amount and (is_alone or not choice.may_span):
                 times = parts.count_amounts(
                     [self.free[place] for place in choice.positions],
-                    choice.amount, self._count_parts(choice))
+                    choice.amount, _count_parts(self.units.most, choice))
                 if times < count:
                     count, limit = times, max(choice.positions,
                                               key=self.free.__getitem__)
         return count, limit
-
-    def _count_parts(self, choice: StockChoice) -> int:
-        """Return from how many positions one guest node takes an amount."""
-        return parts.count_least_parts(
-            [self.units.most[place] for place in choice.positions],
-            choice.amount) if choice.may_span else 1
 
     def count_guest_nodes(self, need: NodeNeed) -> int:
         """Return how many guest NUMA nodes with equal needs fit on this node.
@@ -226,7 +220,7 @@ class Node:
         if choice.may_span:
             left = parts.take_amounts(
                 [free[place] for place in choice.positions], choice.amount,
-                self._count_parts(choice), times)
+                _count_parts(self.units.most, choice), times)
             for place, amount in zip(choice.positions, left, strict=True):
                 free[place] = amount
             return
@@ -237,14 +231,14 @@ class Node:
 
 
 @functools.lru_cache(maxsize=1024)
-def _count_parts(most: Amounts, few: FewOf) -> int:
+def _count_parts(most: Amounts, choice: StockChoice) -> int:
     """Return from how many positions one guest node takes an amount.
 
     :param most: largest amount of each position.
     """
     return parts.count_least_parts(
-        [most[place] for place in few.places],
-        few.amount) if few.may_span else 1
+        [most[place] for place in choice.positions],
+        choice.amount) if choice.may_span else 1
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,8 @@ class RequestNodeNeed:
             *(0 for _cache in range(table.caches)),
             *(wanted.get(device, 0) * is_reported
               for device in table.devices)),
-            (model.FewOf(self.pinned, table.cache_places, may_span=True),)
+            (model.StockChoice(self.pinned, table.cache_places,
+                               may_span=True),)
             if self.few_caches and is_reported and table.caches else ())
 
 

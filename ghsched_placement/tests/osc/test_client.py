@@ -43,6 +43,18 @@ class Adapter:
         return found.pop(0) if isinstance(found, list) else found
 
 
+class TopologyTest(base.TestCase):
+
+    def test_dedicated_cpus_of_a_server_are_those_of_all_its_nodes(self):
+        for nodes, cpus in (
+                ([{'cpu_pinning': {'0': 3, '1': 9}},
+                  {'cpu_pinning': {'2': 4}}], {3, 4, 9}),
+                ([{'vcpu_set': [0]}], set()), ([], set())):
+            client = make_client(compute=Adapter(
+                servers=Response(200, {'nodes': nodes})))
+            self.assertEqual(cpus, client.get_dedicated_cpus('u'))
+
+
 class RefusalTest(base.TestCase):
 
     def refused(self, response):

@@ -76,7 +76,8 @@ class ReplacedFunctionsTest(base.TestCase):
         self.assertLessEqual(
             len(self.list_names('replaced') - tables) - 1, 9)
 
-    def test_private_names_relied_on_are_listed_and_at_most_thirteen(self):
+    def test_private_names_relied_on_have_a_reason_and_are_at_most_thirteen(
+            self):
         registry.load_all_seams()
         relied_on = {
             seam.name for seam in registry.SEAMS.values()

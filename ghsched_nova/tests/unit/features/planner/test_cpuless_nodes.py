@@ -13,6 +13,9 @@
 
 """Host files with NUMA nodes that have no CPUs, in the planner."""
 
+import dataclasses
+
+from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_nova.tests.fixtures.cpuless_hosts import HostFileTestCase
 from ghsched_placement.features.planner import flavors
@@ -25,7 +28,7 @@ NIC = 'CUSTOM_PCI_19E5_375E'
 
 class HostFileTest(HostFileTestCase):
 
-    def list_nodes(self, device_numa):
+    def list_nodes(self, device_numa, **compute):
         """Host nodes of each way to place a guest with two VFs."""
         need = needs.build_flavor_need(flavors.parse_flavor_argument(
             'f:vcpus=1,ram=512,hw:numa_nodes=1,ghsched:mem_bw_min=20,'
@@ -42,3 +45,6 @@ class HostFileTest(HostFileTestCase):
     def test_planner_takes_the_nearest_node_if_the_flavor_allows(self):
         self.assertEqual({(1,)}, self.list_nodes('preferred'))
         self.assertEqual(set(), self.list_nodes('required'))
+        self.assertEqual({(1,)}, self.list_nodes('required',
+                                                 device_cells=True))
+        self.assertEqual(set(), self.list_nodes('none', device_cells=True))
