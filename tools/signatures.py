@@ -84,10 +84,11 @@ def find_definition(source: zipfile.Path | pathlib.Path,
     """Return a function, a class or an assignment; None if it is not there.
 
     :param source: directory that has the package nova.
-    :param name: dotted; the module, then classes, then the name.
+    :param name: dotted; the module, then classes, then the name. Of a package
+        the module is returned.
     """
     parts = name.split('.')
-    for length in range(len(parts) - 1, 0, -1):
+    for length in range(len(parts), 0, -1):
         module = _parse(source, '/'.join(parts[:length]))
         if module is not None:
             return _in_module(module, parts[length:])

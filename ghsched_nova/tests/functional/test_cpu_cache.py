@@ -44,6 +44,7 @@ class CacheTestCase(test_every_key.AllCapabilitiesTestCase):
         self.src, self.dest = self.computes['host_a'], self.computes['host_b']
         # The start of a host has written one for each node.
         self.write_caches()
+        self._run_periodics()
 
     def write_caches(self):
         for number, cpus in enumerate(self.CACHES):
