@@ -310,14 +310,13 @@ class VfsTest(AuditTestCase):
                                 clouds.pf('0000:01:00.0', 0),
                                 clouds.pf('0000:02:00.0', 1))
 
-    def vfs(self, locality, device_numa='none', **counts):
+    def vfs(self, locality, **counts):
         """vfs('node', n0=2): two on node 0; the guest asks for two on 1."""
         held = {pf.uuid: {clouds.VF: counts.get(f'n{node.number}', 0)}
                 for node in self.host.nodes for pf in node.pfs}
-        policy = GuestPolicy(vfs=(Vfs(0, 'nic', 2),), vfs_locality=locality,
-                             device_numa=device_numa)
-        return self.kinds(self.host, servers=[
-            Server(A, 'web', 'a', policy, nodes=(1,))], holdings={A: held})
+        policy = GuestPolicy(vfs=(Vfs(0, 'nic', 2),), vfs_locality=locality)
+        return self.kinds(servers=[Server(A, 'web', 'a', policy,
+                                          nodes=(1,))], holdings={A: held})
 
     def test_as_many_as_asked_for_or_more(self):
         for counts in ({'n1': 2}, {'n0': 1, 'n1': 3}):
@@ -330,14 +329,6 @@ class VfsTest(AuditTestCase):
     def test_on_another_node(self):
         self.assertEqual(['nodes-differ'], self.vfs('node', n0=2))
         self.assertEqual([], self.vfs('any', n0=2))
-
-    def test_on_a_node_without_cpus_that_is_nearest(self):
-        far, near = self.host.nodes
-        self.host = dataclasses.replace(self.host, nodes=(
-            dataclasses.replace(far, nearest=near.uuid), near))
-        for device_numa, found in (('required', []), ('preferred', []),
-                                   ('none', ['nodes-differ'])):
-            self.assertEqual(found, self.vfs('node', device_numa, n0=2))
 
 
 class ProvidersTest(AuditTestCase):
