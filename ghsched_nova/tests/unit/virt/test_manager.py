@@ -85,10 +85,10 @@ class ManagerTest(base.TestCase):
     def test_retries_are_dropped_for_our_servers_on_the_last_host(self):
         ours = manager.GhschedComputeManager.__new__(
             manager.GhschedComputeManager)
-        specs = {'ghsched:monitor': 'true'}
+        ours_specs = {'ghsched:monitor': 'true'}
         for specs, hosts, accelerators, kept in (
-                (specs, [], None, False), (specs, ['b'], None, True),
-                (specs, [], ['uuid'], True),
+                (ours_specs, [], None, False), (ours_specs, ['b'], None, True),
+                (ours_specs, [], ['uuid'], True),
                 ({'hw:numa_nodes': '1'}, [], None, True)):
             instance = types.SimpleNamespace(
                 flavor=types.SimpleNamespace(extra_specs=specs))
@@ -104,8 +104,9 @@ class ManagerTest(base.TestCase):
     def test_allocation_of_refused_group_member_is_deleted_on_last_host(self):
         ours = manager.GhschedComputeManager.__new__(
             manager.GhschedComputeManager)
-        instance = types.SimpleNamespace(uuid='u', flavor=types.SimpleNamespace(
-            extra_specs={'ghsched:monitor': 'true'}))
+        flavor = types.SimpleNamespace(
+            extra_specs={'ghsched:monitor': 'true'})
+        instance = types.SimpleNamespace(uuid='u', flavor=flavor)
         for result, hosts, deleted in (
                 (build_results.FAILED_BY_POLICY, [], 1),
                 (build_results.FAILED_BY_POLICY, ['b'], 0),
