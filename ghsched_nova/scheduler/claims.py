@@ -59,7 +59,7 @@ class Claims:
         self.begin_search(1)
 
     def begin_search(self, servers: int) -> None:
-        """Send the claims of all servers of a search together.
+        """Begin a search; the claims of all its servers are sent together.
 
         Placement takes about as long for the claims of several servers as for
         that of one. They are sent with the claim of the last server. After

@@ -124,10 +124,10 @@ def add_install_command(subparsers: Any) -> None:
                         help='configuration file of the Nova service (repeat '
                              'for several; default: the files that '
                              'nova-compute reads)')
-    parser.set_defaults(run=run_check_install_command)
+    parser.set_defaults(run=print_missing_parts)
 
 
-def run_check_install_command(arguments: argparse.Namespace) -> int:
+def print_missing_parts(arguments: argparse.Namespace) -> int:
     """Print the parts of ghsched that are missing on this node.
 
     :returns: exit status: 0 if nothing is missing, 1 if something is missing,

@@ -108,7 +108,7 @@ class Channel:
         now = time.monotonic()
         if now - self.logged_at >= LOG_PERIOD_S:
             self.logged_at = now
-            LOG.warning('ghsched: ghsched:guest_channel of guest %(guest)s: '
+            LOG.warning('ghsched: guest channel of guest %(guest)s: '
                         '%(problem)s',
                         {'guest': uuid, 'problem': problem})
 

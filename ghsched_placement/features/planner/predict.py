@@ -136,9 +136,9 @@ class _MachinePredictor:
             self, progress: Progress) -> Iterator[DensityPlan | str]:
         """Yield how many containers the machine is predicted to run.
 
-        So many keep their p99 latency. The first prediction is of the test
-        that openEuler published, then comes one of each flavor. If one is
-        not possible, the reason is yielded instead.
+        These containers keep their p99 latency. The first prediction is for
+        the test that openEuler published, the others are for the flavors. If
+        a prediction is not possible, the reason is yielded instead.
 
         :param progress: called with the progress, 0 to 1, and a description.
         """
