@@ -17,21 +17,32 @@
 # of any CI: it takes about 40 minutes and 10 GB.
 #
 # usage: tools/devstack-run.sh CLONES [BRANCH]
+#        tools/devstack-run.sh --grenade CLONES [BRANCH]
 #   CLONES  a directory with clones of devstack, glance, keystone, neutron,
 #           nova, os-test-images, placement, requirements and tempest, as
 #           openstack/nova.git and so on, with their tags, for all to read
 #   BRANCH  of devstack and the services (default: master)
+#
+# --grenade runs grenade.sh, whose clone CLONES must have as well, from BRANCH
+# (default: stable/2026.1) to master, and tempest on what was upgraded. There
+# are no networks, so that none of grenade's own servers is made.
 
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 show_help "$0" "$@"
 need_root "$@"
 
+RUN=devstack
+if [ "${1:-}" = --grenade ]; then
+    RUN=grenade
+    shift
+fi
 CLONES=$(realpath "${1:?which directory has the clones?}")
 BRANCH=${2:-master}
-ROOT=$GHSCHED_HOME/devstack/$BRANCH
+[ $RUN = devstack ] || BRANCH=${2:-stable/2026.1}
+ROOT=$GHSCHED_HOME/$RUN/$BRANCH
 BASE=$GHSCHED_HOME/devstack/debian
-LOG=$GHSCHED_HOME/log/devstack-$(basename "$BRANCH").log
+LOG=$GHSCHED_HOME/log/$RUN-$(basename "$BRANCH").log
 
 # The user stack of the container reads them. Git leaves some packs for their
 # owner only.
@@ -124,20 +135,52 @@ hide_ksm() {
         [ ! -e /sys/kernel/mm/ksm ]
 }
 
+# clone PROJECT BRANCH: what runs in the container, and this tree where the
+# plugin's address leads to.
 clone() {
     # The clones belong to whoever made them.
     within "sudo git config --system --add safe.directory '*' &&
-        git clone -q -b $BRANCH /gitsrc/openstack/devstack.git devstack &&
+        sudo git config --system \
+            url./opt/stack/ghsched.git.insteadOf \
+            https://opendev.org/x/ghsched &&
+        git clone -q -b $2 /gitsrc/openstack/$1.git $1 &&
         git clone -q /ghsched ghsched.git &&
-        git -C ghsched.git checkout -q -B main" &&
-        write_local_conf > "$ROOT/opt/stack/devstack/local.conf"
+        git -C ghsched.git checkout -q -B main"
 }
 
-# The sample, with what a container without a network of its own needs: the
-# API of Neutron, and no agent.
-write_local_conf() {
-    sed "s|https://opendev.org/x/ghsched|/opt/stack/ghsched.git|" \
-        "$GHSCHED_TOP/devstack/samples/local.conf.simulated"
+clone_devstack() {
+    clone devstack "$BRANCH" || return
+    {
+        cat "$GHSCHED_TOP/devstack/samples/local.conf.simulated"
+        container_conf
+    } > "$ROOT/opt/stack/devstack/local.conf"
+}
+
+# Grenade has passwords of its own, enables the plugin by its settings, and
+# takes some programs of Debian for granted.
+clone_grenade() {
+    local grenade=$ROOT/opt/stack/grenade
+    within 'sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y python3-pip rsync screen' &&
+        printf '[global]\nbreak-system-packages = true\n' \
+            >> "$ROOT/etc/pip.conf" &&
+        clone grenade master || return
+    {
+        grep -v -e PASSWORD -e enable_plugin \
+            "$GHSCHED_TOP/devstack/samples/local.conf.simulated"
+        container_conf
+    } > "$grenade/devstack.local.conf"
+    printf '%s\n' GIT_BASE=/gitsrc BASE_DEVSTACK_BRANCH="$BRANCH" \
+        RUN_SMOKE=False > "$grenade/localrc"
+    echo 'enable_grenade_plugin ghsched https://opendev.org/x/ghsched main' \
+        > "$grenade/pluginrc"
+    # They need networks.
+    rm "$grenade"/projects/*_{neutron,nova}/resources.sh
+}
+
+# What a container without a network of its own needs: the API of Neutron, and
+# no agent.
+container_conf() {
     cat << 'EOF'
 GIT_BASE=/gitsrc
 HOST_IP=127.0.0.1
@@ -159,8 +202,9 @@ TEMPEST_VENV_UPPER_CONSTRAINTS=$DEST/requirements/upper-constraints.txt
 EOF
 }
 
+# tempest_run [DIRECTORY]: where devstack has put it.
 tempest_run() {
-    within 'cd tempest && .tox/tempest/bin/tempest run --concurrency 1 \
+    within "cd ${1:-.}/tempest"' && .tox/tempest/bin/tempest run --concurrency 1 \
         --regex ^tempest_plugin'
 }
 
@@ -172,20 +216,35 @@ all_skipped() {
     ! tempest_run && within 'mv tempest.conf tempest/etc/'
 }
 
-heading "devstack $BRANCH"
+run_devstack() {
+    step 'clones and local.conf' clone_devstack
+    step 'stack.sh' within 'cd devstack && ./stack.sh'
+    step 'tempest' tempest_run
+    step 'tempest fails where all tests are skipped' all_skipped
+    step 'unstack.sh' within 'cd devstack && ./unstack.sh'
+    step 'stack.sh again' within 'cd devstack && ./stack.sh'
+    step 'tempest again' tempest_run
+    step 'clean.sh' within 'cd devstack && ./clean.sh'
+}
+
+run_grenade() {
+    step 'clones and local.conf' clone_grenade
+    step 'grenade.sh' within 'cd grenade && ./grenade.sh'
+    step 'tempest' tempest_run new
+    step 'clean.sh' within 'cd new/devstack && ./clean.sh'
+}
+
+heading "$RUN $BRANCH"
 mkdir -p "$(dirname "$LOG")"
 [ -e "$BASE" ] || step 'Debian 12' make_base
 step 'root file system' make_root
 boot
 step 'systemd' booted
 step 'no KSM' hide_ksm
-step 'clones and local.conf' clone
-step 'stack.sh' within 'cd devstack && ./stack.sh'
-step 'tempest' tempest_run
-step 'tempest fails where all tests are skipped' all_skipped
-step 'unstack.sh' within 'cd devstack && ./unstack.sh'
-step 'stack.sh again' within 'cd devstack && ./stack.sh'
-step 'tempest again' tempest_run
-step 'clean.sh' within 'cd devstack && ./clean.sh'
+if [ $RUN = devstack ]; then
+    run_devstack
+else
+    run_grenade
+fi
 end_container
 rm -rf "$ROOT"
