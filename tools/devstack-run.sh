@@ -162,7 +162,7 @@ clone_grenade() {
     local grenade=$ROOT/opt/stack/grenade
     within 'sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive \
         apt-get install -y python3-pip rsync screen' &&
-        printf '[global]\nbreak-system-packages = true\n' \
+        printf '[install]\nbreak-system-packages = true\n' \
             >> "$ROOT/etc/pip.conf" &&
         clone grenade master || return
     {
