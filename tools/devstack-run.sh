@@ -204,8 +204,8 @@ EOF
 
 # tempest_run [DIRECTORY]: where devstack has put it.
 tempest_run() {
-    within "cd ${1:-.}/tempest"' && .tox/tempest/bin/tempest run --concurrency 1 \
-        --regex ^tempest_plugin'
+    within "cd ${1:-.}/tempest && .tox/tempest/bin/tempest run \
+        --concurrency 1 --regex ^tempest_plugin"
 }
 
 # The gate must not be green because nothing ran.
