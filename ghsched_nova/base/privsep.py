@@ -60,6 +60,8 @@ conf.register_opts(cfg.CONF)
 MAX_TIMEOUT = 600.0
 #: Seconds after which sending a call to a helper that does not read fails.
 SEND_TIMEOUT = 60.0
+#: Seconds after which an idle helper that was told to end is left to itself.
+END_TIMEOUT = 5.0
 
 #: Process or thread ID up to PID_MAX_LIMIT of include/linux/threads.h.
 Pid = Annotated[int, bounds.Range(1, 2 ** 22)]
@@ -111,6 +113,7 @@ class Context(priv_context.PrivContext):
             idle = not self._calls and not self._used
             self._used = False
             if idle:
+                _wait_for_last_words(self)
                 _close(self)
 
     def start(self, method: priv_context.Method
@@ -213,6 +216,17 @@ def _close(owner: priv_context.PrivContext) -> None:
         # Else stop() waits for a helper that is itself stopped.
         channel.writer.writesock.shutdown(socket.SHUT_RDWR)
         owner.stop()
+
+
+def _wait_for_last_words(owner: priv_context.PrivContext) -> None:
+    """Tell a privileged helper to end, and read what it logs as it ends.
+
+    Where nobody reads, it writes a traceback to the log of its service.
+    """
+    channel = owner.channel
+    if channel is not None:
+        channel.writer.close()
+        channel.reader_thread.join(END_TIMEOUT)
 
 
 def stop_idle_helpers() -> None:

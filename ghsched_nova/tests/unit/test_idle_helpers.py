@@ -12,7 +12,11 @@
 
 """Privileged helpers end when nothing calls them."""
 
+import socket
+import threading
 from unittest import mock
+
+from oslo_privsep import comm
 
 from ghsched_nova.base import privsep
 from ghsched_placement.tests import base
@@ -55,6 +59,25 @@ class IdleHelperTest(base.TestCase):
             raise OSError
         self.is_running_after_check()
         self.assertFalse(self.is_running_after_check())
+
+    def test_last_words_of_a_helper_that_is_stopped_are_read(self):
+        ours, its = socket.socketpair()
+        self.owner.channel = channel = comm.ClientChannel(ours)
+        self.addCleanup(ours.close)
+        heard = []
+        channel.out_of_band = heard.append
+
+        def helper():
+            with its:
+                its.recv(1)
+                comm.Serializer(its).send((None, 'the end'))
+
+        thread = threading.Thread(target=helper)
+        thread.start()
+        self.owner.stop_if_idle()
+        thread.join()
+        self.assertEqual(['the end'], heard)
+        self.assertIsNone(self.owner.channel)
 
     def test_check_stops_all_but_the_helper_of_resctrl(self):
         stopped = {name: self.enterContext(mock.patch.object(
