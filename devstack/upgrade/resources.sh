@@ -27,9 +27,10 @@ set -o xtrace
 FLAVOR=ghsched-grenade
 SERVER=ghsched-grenade
 
+# Without the generations of providers, which any change of a host raises.
 held() {
     openstack resource provider allocation show -f json \
-        "$(resource_get ghsched server)"
+        -c resource_provider -c resources "$(resource_get ghsched server)"
 }
 
 create() {

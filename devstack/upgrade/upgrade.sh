@@ -23,6 +23,8 @@ set -o errexit
 . $TARGET_DEVSTACK_DIR/lib/tls
 . $TARGET_DEVSTACK_DIR/lib/apache
 . $TARGET_DEVSTACK_DIR/lib/nova
+# A job of Zuul has put it there.
+git_clone_by_name ghsched
 GHSCHED_DIR=$TARGET_RELEASE_DIR/ghsched
 . $GHSCHED_DIR/devstack/settings
 . $GHSCHED_DIR/devstack/lib/ghsched
@@ -33,9 +35,7 @@ echo "*********************************************************************"
 echo "Begin $0"
 echo "*********************************************************************"
 
-upgrade_project ghsched $RUN_DIR $BASE_DEVSTACK_BRANCH $BASE_DEVSTACK_BRANCH
 install_ghsched
-upgrade_project ghsched $RUN_DIR $BASE_DEVSTACK_BRANCH $TARGET_DEVSTACK_BRANCH
 override_ghsched_services
 check_ghsched
 
