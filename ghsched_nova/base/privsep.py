@@ -60,8 +60,6 @@ conf.register_opts(cfg.CONF)
 MAX_TIMEOUT = 600.0
 #: Seconds after which sending a call to a helper that does not read fails.
 SEND_TIMEOUT = 60.0
-#: Seconds after which an idle helper that was told to end is left to itself.
-END_TIMEOUT = 5.0
 
 #: Process or thread ID up to PID_MAX_LIMIT of include/linux/threads.h.
 Pid = Annotated[int, bounds.Range(1, 2 ** 22)]
@@ -113,8 +111,7 @@ class Context(priv_context.PrivContext):
             idle = not self._calls and not self._used
             self._used = False
             if idle:
-                _wait_for_last_words(self)
-                _close(self)
+                _close(self, patience=5.0)
 
     def start(self, method: priv_context.Method
               = priv_context.Method.ROOTWRAP) -> None:
@@ -209,24 +206,19 @@ def _close_if_unusable(owner: priv_context.PrivContext, force: bool) -> None:
         _close(owner)
 
 
-def _close(owner: priv_context.PrivContext) -> None:
-    """Close the channel to a privileged helper, which then ends."""
-    channel = owner.channel
-    if channel is not None:
-        # Else stop() waits for a helper that is itself stopped.
-        channel.writer.writesock.shutdown(socket.SHUT_RDWR)
-        owner.stop()
+def _close(owner: priv_context.PrivContext, patience: float = 0.0) -> None:
+    """Close the channel to a privileged helper, which then ends.
 
-
-def _wait_for_last_words(owner: priv_context.PrivContext) -> None:
-    """Tell a privileged helper to end, and read what it logs as it ends.
-
-    Where nobody reads, it writes a traceback to the log of its service.
+    :param patience: seconds to read what the helper logs as it ends. Where
+        nobody reads, it writes a traceback to the log of its service.
     """
     channel = owner.channel
     if channel is not None:
         channel.writer.close()
-        channel.reader_thread.join(END_TIMEOUT)
+        channel.reader_thread.join(patience)
+        # Else stop() waits for a helper that is itself stopped.
+        channel.writer.writesock.shutdown(socket.SHUT_RDWR)
+        owner.stop()
 
 
 def stop_idle_helpers() -> None:
