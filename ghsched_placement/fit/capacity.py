@@ -123,7 +123,7 @@ class InventoryUsage:
 
 
 #: Stock of a resource class that a host NUMA node does not have.
-_NO_STOCK = InventoryUsage(tree.make_inventory(0), 0)
+NO_STOCK = InventoryUsage(tree.make_inventory(0), 0)
 
 
 class ResourceTable(NamedTuple):
@@ -222,7 +222,7 @@ class NodeInventory:
                                              len(table.caches))
         vfs = (*map(self.count_free_vfs, table.vfs),
                *(self.near.get(name, model.UNCOUNTED) for name in table.vfs))
-        stocks = [self.stocks.get(name, _NO_STOCK) for name in NODE_CLASSES]
+        stocks = [self.stocks.get(name, NO_STOCK) for name in NODE_CLASSES]
         units = _make_units(stocks)
         ones = (1,) * (len(vfs) + len(free))
         assert self.number is not None  # noqa: S101
@@ -299,7 +299,7 @@ class HostInventory:
                   if (stock := self.root.get_inventory(name))]
         vfs = [sum(pf.stock.free for pf in self.pfs
                    if pf.resource_class == name) for name in table.vfs]
-        units = _make_units([*stocks, _NO_STOCK])
+        units = _make_units([*stocks, NO_STOCK])
         more = 1 + len(vfs)
         nodes = tuple(node.read_amounts(table) for node in self.nodes
                       if node.number is not None)

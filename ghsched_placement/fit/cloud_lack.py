@@ -198,12 +198,7 @@ def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
                 *_find_missing_vfs(policy, cloud.pfs)]
     if _needs_missing_group(policy, ask):
         if not cloud.joins:
-            missing.append(Lack(None, lack.GROUPS, reason=(
-                _NO_GROUP if len(policy.groups) == 1 else
-                f'no host has {len(policy.groups)} resctrl control groups '
-                'left, one for each vCPU class'), cure=(
-                'guests of one flavor can share a group; lower '
-                '[ghsched]reserved_control_groups, or move some away')))
+            missing.append(_make_group_lack(len(policy.groups), cloud))
         elif not missing:
             missing += _find_missing_shared_bandwidth(policy, accounting,
                                                       cloud)
@@ -387,6 +382,30 @@ def _get_counted_extra_spec(accounting: Accounting) -> str:
 def _needs_missing_group(policy: GuestPolicy, ask: Ask) -> bool:
     return policy.needs_control_group and not ask(
         [('resources', f'{names.RESCTRL_GROUP}:{len(policy.groups)}')])
+
+
+def _make_group_lack(count: int, cloud: CloudQueries) -> Lack:
+    """Return the reason that no host has enough control groups left.
+
+    :param count: number of control groups that the guest needs: one for each
+        vCPU class with bandwidth keys.
+    """
+    if count == 1:
+        return Lack(None, lack.GROUPS, reason=_NO_GROUP, cure='guests of one '
+                    'flavor can share a group; lower '
+                    '[ghsched]reserved_control_groups, or move some away')
+    clause = cloud.totals.describe_root_shortage(
+        names.RESCTRL_GROUP, count, f'{count} resctrl control groups')
+    most = cloud.totals.find_most_on_root(names.RESCTRL_GROUP)
+    found = Lack(None, lack.GROUPS, needed=count,
+                 reason=f'{clause}, one for each vCPU class')
+    if most is None or count <= most:
+        return replace(found, cure='lower [ghsched]reserved_control_groups, '
+                                   'or move guests away')
+    return replace(
+        found, detail=f'the most on one host is {most}', cure='request '
+        f'bandwidth for fewer of the classes of {keys.VCPU_CLASSES.extra_spec}'
+    )
 
 
 def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,

@@ -72,6 +72,15 @@ class CloudTotals:
             host.root[resource_class] for host in self.hosts
             if resource_class in host.root], needed, what)
 
+    def find_most_on_root(self, resource_class: str) -> int | None:
+        """Return the largest amount of a resource that a host has in all.
+
+        :returns: None if not all hosts of the cloud are known.
+        """
+        return max((host.root[resource_class].capacity for host in self.hosts
+                    if resource_class in host.root),
+                   default=0) if self.is_complete else None
+
     def describe_node_shortage(self, resource_class: str, needed: int,
                                what: str) -> str:
         """Return a clause that no host NUMA node has an amount of a resource.

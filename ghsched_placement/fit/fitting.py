@@ -255,15 +255,21 @@ def find_host_shortages(host: capacity.HostInventory, demand: GuestDemand,
     """
     yield from filter(None, _find_amount_shortages(host, demand))
     if _must_share_control_group(host, demand) and not may_share_group:
-        yield Lack(None, lack.GROUPS,
-                   free=host.groups.free if host.groups else 0,
-                   needed=len(demand.policy.groups))
+        yield _make_group_lack(host, len(demand.policy.groups))
     too_few = lack.find_node_count_shortage(len(host.nodes),
                                             demand.guest_nodes)
     if too_few:
         yield too_few
     if demand.policy.vfs_locality != 'node':
         yield from filter(None, _find_vf_shortages(host, demand))
+
+
+def _make_group_lack(host: capacity.HostInventory, needed: int) -> Lack:
+    """Return the reason that a host has too few control groups for a guest."""
+    groups = host.groups or capacity.NO_STOCK
+    return Lack(None, lack.GROUPS, groups.free, needed, '' if needed
+                <= groups.capacity else
+                f'{groups.capacity} {lack.GROUPS} in all, {needed} needed')
 
 
 def _can_share_on_all_guest_nodes(host: capacity.HostInventory,

@@ -221,6 +221,29 @@ class CloudTest(base.TestCase):
         self.assertEqual(['no host has 9 vCPUs in all'],
                          self.find([host], (1,), 9, True))
 
+    def test_more_vcpu_classes_than_any_host_has_control_groups(self):
+        policy = parse_policy({
+            'ghsched:vcpu_classes': 'a:0,b:1', 'ghsched:mem_bw_max.a': '5',
+            'ghsched:mem_bw_max.b': '50', 'ghsched:mem_bw_max': '1'}, 1, 4)
+        for totals, is_complete, reason in (
+                ((2, 1), True, 'no host has 3 resctrl control groups in all, '
+                 'one for each vCPU class; the most on one host is 2; request '
+                 'bandwidth for fewer of the classes of ghsched:vcpu_classes'),
+                ((2, 3), True, 'no host has 3 resctrl control groups left, '
+                 'one for each vCPU class; lower '
+                 '[ghsched]reserved_control_groups, or move guests away'),
+                ((2, 1), False, 'no host has 3 resctrl control groups free, '
+                 'one for each vCPU class; lower '
+                 '[ghsched]reserved_control_groups, or move guests away')):
+            (found,) = cloud_lack.find_refusal_reasons(
+                policy, 'min', cloud_lack.CloudQueries(
+                    lambda query: 'RESCTRL_GROUP' not in str(query),
+                    read_totals=lambda totals=totals, known=is_complete:
+                    CloudTotals(tuple(
+                        HostTotals({names.RESCTRL_GROUP: Stock(total, 1)})
+                        for total in totals), known)))
+            self.assertEqual(reason, str(found))
+
     def test_dedicated_cpus_are_not_missing_where_vcpus_take_their_place(self):
         def ask(query):
             return 'PCPU' not in str(query)

@@ -264,6 +264,11 @@ class BootTest(nova_base.GhschedTestCase):
         third = self.boot(flavor, state='ERROR')
         self.assertIn('no host has a resctrl control group left',
                       self.fault(third))
+        classes = self.boot(self.flavor(
+            vcpus=3, vcpu_classes='a:0,b:1', mem_bw_max=50, **{
+                'mem_bw_max.a': 40, 'mem_bw_max.b': 40}), state='ERROR')
+        self.assertIn('no host has 3 resctrl control groups in all, one for '
+                      'each vCPU class', self.fault(classes))
 
     def a_host_that_can_not_hold_the_policy_is_no_candidate(self):
         self.kernel.vanish()

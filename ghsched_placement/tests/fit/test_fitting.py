@@ -251,6 +251,9 @@ class CheckTest(base.TestCase):
         host = clouds.host(clouds.node(0), groups=9, groups_used=7)
         self.assertEqual(('2 control groups free, 3 needed',),
                          self.refused(host, asked))
+        host = clouds.host(clouds.node(0), groups=2)
+        self.assertEqual(('2 control groups in all, 3 needed',),
+                         self.refused(host, asked))
 
     def test_totals_of_the_host(self):
         host = clouds.host(clouds.node(0), VCPU=8, MEMORY_MB=1000,
