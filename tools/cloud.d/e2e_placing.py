@@ -13,6 +13,7 @@
 
 """Checks of where guests are put, and with what values."""
 
+from aio import host
 from e2e_guest_room import BANDWIDTH
 from e2e_guest_room import GuestRoom
 from e2e_guest_room import words
@@ -99,6 +100,31 @@ class Placing(GuestRoom):
             self.checks.equal('node of the allocation',
                               self.lab.allocated_nodes(server), [1 - node])
             self._agrees(server, 60)
+
+    def test_pages_of_1_gb(self) -> None:
+        """Guests take pages of 1 GB by node, and a refusal counts them."""
+        self.lab.flavor('gigantic', ram=1024, hw__numa_nodes=1,
+                        hw__mem_page_size='1GB', ghsched__mem_bw_min=10)
+        self._check_gigantic(host.GIGANTIC_PAGES, '')
+        servers = [self._active(self.lab.boot(f'pages-{number}', 'gigantic'))
+                   for number in range(host.GIGANTIC_PAGES)]
+        self.checks.equal('host NUMA nodes of the guests', sorted(
+            self.lab.allocated_nodes(one)[0] for one in servers), [0, 0, 1])
+        self.checks.equal('KiB of the pages of each guest in its XML', [
+            [page.get('size') for page in self.lab.domain_xml(one).iterfind(
+                'memoryBacking/hugepages/page')] for one in servers],
+            [['1048576']] * len(servers))
+        reason = ('NUMA node 1 cannot take guest NUMA node 0: 0 of 1 pages '
+                  'of 1 GB free, 1 needed (hw:mem_page_size)')
+        self._check_gigantic(0, reason)
+        self._refused('gigantic', reason)
+
+    def _check_gigantic(self, guests: int, reason: str) -> None:
+        row, = self.lab.openstack('flavor', 'check', 'gigantic',
+                                  status=0 if guests else 1)
+        self.checks.equal('flavor check: guests that fit',
+                          row['Guests That Fit'], guests)
+        self._contains('flavor check: reasons', str(row['Reasons']), reason)
 
     def test_bad_keys(self) -> None:
         """The API refuses bad keys, and keys that contradict each other."""

@@ -20,6 +20,7 @@ as the process that keeps the namespace alive; see
 
 import argparse
 from collections.abc import Iterable
+import contextlib
 import filecmp
 import glob
 import os
@@ -195,6 +196,19 @@ def mount_private(state: str, binds: Iterable[str] = ()) -> None:
         _mount('--bind', *bind.split(':'))
 
 
+def mount_gigantic_pages(state: str) -> None:
+    """Mount the file system of pages of 1 GB that libvirt asks for.
+
+    The machine needs none of these pages, as guests have other memory
+    (:mod:`qemu_tcg_as_kvm`). If its CPUs know no such pages, libvirt refuses
+    guests with them.
+    """
+    target = f'{state}/{qemu_tcg_as_kvm.GIGANTIC_PAGES}'
+    os.makedirs(target, exist_ok=True)
+    with contextlib.suppress(OSError):
+        _mount('-t', 'hugetlbfs', '-o', 'pagesize=1G', 'hugetlbfs', target)
+
+
 def mount_sysfs(state: str) -> None:
     """Mount a /sys/fs that has a directory ``resctrl``.
 
@@ -245,6 +259,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument('state')
     parser.add_argument('cpus', type=cpusets.parse_list)
     parser.add_argument('--hostname')
+    parser.add_argument('--gigantic-pages', action='store_true')
     parser.add_argument('--bind', action='append', default=[])
     given = parser.parse_args(argv[1:])
     state, cpus = given.state, given.cpus
@@ -252,6 +267,8 @@ def main(argv: list[str]) -> int:
         if given.hostname:
             socket.sethostname(given.hostname)
         mount_private(state, given.bind)
+        if given.gigantic_pages:
+            mount_gigantic_pages(state)
         mount_kvm(state)
         mount_sysfs(state)
         mount_topology(state, cpus)

@@ -28,6 +28,8 @@ type. This file is copied under the name of an emulator
 * Memory is bound to a host NUMA node only if the kernel has that node; a
   node that merely appears in a faked /sys is left out. This covers guests as
   they are started, not memory that is plugged in later.
+* Memory in pages of 1 GB is ordinary memory: the machine has none of these
+  pages.
 
 Only the standard library is used: libvirtd starts it with the system's
 Python. Checked with libvirt 9.0 and QEMU 7.2.
@@ -45,6 +47,8 @@ from typing import Any
 
 #: Directory of the real emulators.
 REAL_DIR = '/usr/bin'
+#: Name of the directory that libvirt finds pages of 1 GB in.
+GIGANTIC_PAGES = 'hugepages-1048576kB'
 #: How long libvirt may take to connect after QEMU is up, in seconds.
 CONNECT_TIMEOUT = 60
 
@@ -132,15 +136,23 @@ def _object(value: str, real_nodes: set[int]) -> str:
         props = json.loads(value)
     except ValueError:
         return value
+    _bind_to_real_nodes(props, real_nodes)
+    if GIGANTIC_PAGES in str(props.get('mem-path', '')).split('/'):
+        props['qom-type'] = 'memory-backend-ram'
+        del props['mem-path']
+        props.pop('prealloc', None)
+    return json.dumps(props)
+
+
+def _bind_to_real_nodes(props: dict[str, Any], real_nodes: set[int]) -> None:
     nodes = props.get('host-nodes')
     if not isinstance(nodes, list) or set(nodes) <= real_nodes:
-        return value
+        return
     kept = [node for node in nodes if node in real_nodes]
     props['host-nodes'] = kept
     if not kept:
         del props['host-nodes']
         props.pop('policy', None)
-    return json.dumps(props)
 
 
 def _object_of_old(value: str, real_nodes: set[int]) -> str:

@@ -85,7 +85,8 @@ class Settings:
         this host are received; two hosts of one machine need ports of their
         own.
     :param gigantic_pages: pages of 1 GB that the host shows on all its nodes
-        together, which guests cannot have; None for those of the machine.
+        together, in whose place guests have ordinary memory; None for those
+        of the machine.
     :param binds: more directories of its own, each ``SOURCE:TARGET``.
     """
 
@@ -413,6 +414,8 @@ def _holder_options(settings: Settings) -> list[str]:
     options = [f'--bind={bind}' for bind in settings.binds]
     if settings.hostname:
         options.append(f'--hostname={settings.hostname}')
+    if settings.gigantic_pages is not None:
+        options.append('--gigantic-pages')
     return options
 
 
@@ -542,8 +545,8 @@ def _add_settings(up: argparse.ArgumentParser) -> None:
     )
     up.add_argument(
         '--gigantic-pages', type=int, metavar='N',
-        help='pages of 1 GB that the host shows on its nodes, and which '
-             "guests cannot have (default: the machine's)",
+        help='pages of 1 GB that the host shows on its nodes; guests have '
+             "ordinary memory in their place (default: the machine's)",
     )
     up.add_argument(
         '--bind', action='append', default=[], dest='binds',

@@ -32,6 +32,8 @@ from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.lab.emulator import traffic
 
 DIALECT = ComputeHost.dialect
+#: Pages of 1 GB of a host: of two nodes, the second has one less.
+GIGANTIC_PAGES = 3
 
 
 def node_bandwidth(cpus: int | None = None,
@@ -90,6 +92,7 @@ def up(settings: Settings, dialect: str = '') -> None:
     control(settings, 'up', '--dialect', dialect or host.dialect,
             '--nodes', str(host.nodes),
             '--closids', str(settings.control_groups),
+            '--gigantic-pages', str(GIGANTIC_PAGES),
             '--faults', str(settings.faults),
             '--migration', settings.migration,
             '--hostname', host.name,

@@ -239,18 +239,20 @@ class Lab(PlacementReader):
 
     # -- the command line -----------------------------------------------------
 
-    def openstack(self, *arguments: str, of: str = 'ghsched') -> Any:
+    def openstack(self, *arguments: str, of: str = 'ghsched', status: int = 0
+                  ) -> Any:
         """Run a command of ``openstack``; return its JSON output.
 
         :param of: its first word.
-        :raises CloudError: when it ends with another status than 0.
+        :param status: expected exit status.
+        :raises CloudError: when it ends with another status.
         """
         done = subprocess.run(
             [f'{self.settings.venv}/bin/openstack', of, *arguments,
              '-f', 'json'], env={**os.environ, **self.settings.admin},
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False)
-        if done.returncode:
+        if done.returncode != status:
             raise CloudError(f'openstack {of} {" ".join(arguments)}: '
                              f'{done.stderr.strip()}')
         return json.loads(done.stdout)

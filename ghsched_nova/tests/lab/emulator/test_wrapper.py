@@ -94,6 +94,18 @@ class RewriteTest(base.TestCase):
                          (props['host-nodes'], props['policy']))
         self.assertEqual([1], self.memory([1, 2], real=[0, 1])['host-nodes'])
 
+    def test_pages_that_the_machine_does_not_have_are_ordinary_memory(self):
+        props = {'qom-type': 'memory-backend-file', 'id': 'ram-node0',
+                 'mem-path': '/x/hugepages-1048576kB/libvirt/qemu/1-a',
+                 'prealloc': True, 'share': True, 'size': 1}
+        (text,) = self.rewrite('-object', json.dumps(props))
+        self.assertEqual(
+            {'qom-type': 'memory-backend-ram', 'id': 'ram-node0',
+             'share': True, 'size': 1}, json.loads(text))
+        props['mem-path'] = '/dev/hugepages/libvirt/qemu/1-a'
+        (text,) = self.rewrite('-object', json.dumps(props))
+        self.assertEqual(props, json.loads(text))
+
     def test_memory_in_the_old_form(self):
         text = 'memory-backend-ram,id=m,host-nodes=0-1,policy=bind,size=1'
         self.assertEqual(
