@@ -140,7 +140,8 @@ def _object(value: str, real_nodes: set[int]) -> str:
     if GIGANTIC_PAGES in str(props.get('mem-path', '')).split('/'):
         props['qom-type'] = 'memory-backend-ram'
         del props['mem-path']
-        props.pop('prealloc', None)
+        for name in ('prealloc', 'prealloc-context'):
+            props.pop(name, None)
     return json.dumps(props)
 
 

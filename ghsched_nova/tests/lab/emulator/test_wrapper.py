@@ -97,7 +97,8 @@ class RewriteTest(base.TestCase):
     def test_pages_that_the_machine_does_not_have_are_ordinary_memory(self):
         props = {'qom-type': 'memory-backend-file', 'id': 'ram-node0',
                  'mem-path': '/x/hugepages-1048576kB/libvirt/qemu/1-a',
-                 'prealloc': True, 'share': True, 'size': 1}
+                 'prealloc': True, 'prealloc-context': 'tc-ram-node0',
+                 'share': True, 'size': 1}
         (text,) = self.rewrite('-object', json.dumps(props))
         self.assertEqual(
             {'qom-type': 'memory-backend-ram', 'id': 'ram-node0',
