@@ -127,8 +127,9 @@ class Systemd(Room):
         self._run(flooding, "systemd-run sh -c 'yes "
                   + json.dumps(json.dumps({'ghsched': 1, 'ask': 'policy'}))
                   + " > /dev/virtio-ports/org.openstack.ghsched.0'")
-        # Until each limit was reached once: what the C library has allocated
-        # for a full stream, the process keeps.
+        # Until each limit was reached once. libvirt receives packets of some
+        # 200 KiB, and the C library keeps room for four of them for ever: 768
+        # KiB with the first two streams, 188 with MALLOC_MMAP_THRESHOLD_ set.
         first = [self._measure_compute(flooding) for _ in range(_WARM_UP)]
         seen = [self._measure_compute(flooding) for _ in range(_FLOOD)]
         used = sum(cpu for cpu, _grown in seen) / _FLOOD
