@@ -114,10 +114,10 @@ class Placing(GuestRoom):
             [page.get('size') for page in self.lab.domain_xml(one).iterfind(
                 'memoryBacking/hugepages/page')] for one in servers],
             [['1048576']] * len(servers))
-        reason = ('NUMA node 1 cannot take guest NUMA node 0: 0 of 1 pages '
-                  'of 1 GB free, 1 needed (hw:mem_page_size)')
-        self._check_gigantic(0, reason)
-        self._refused('gigantic', reason)
+        self._check_gigantic(0, 'NUMA node 1 cannot take guest NUMA node 0: '
+                             '0 of 1 pages of 1 GB free, 1 needed')
+        self._refused('gigantic', '0 of 2 free on NUMA node 0, '
+                      '0 of 1 free on NUMA node 1')
 
     def _check_gigantic(self, guests: int, reason: str) -> None:
         row, = self.lab.openstack('flavor', 'check', 'gigantic',

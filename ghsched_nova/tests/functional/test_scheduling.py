@@ -17,6 +17,7 @@ import inspect
 import fixtures
 from nova.pci import request as pci_request
 from nova.scheduler.client import report
+from nova.tests.fixtures import libvirt as fakelibvirt
 from nova import utils
 from oslo_utils.fixture import uuidsentinel
 
@@ -269,6 +270,23 @@ class BootTest(nova_base.GhschedTestCase):
                 'mem_bw_max.a': 40, 'mem_bw_max.b': 40}), state='ERROR')
         self.assertIn('no host has 3 resctrl control groups in all, one for '
                       'each vCPU class', self.fault(classes))
+
+    def test_pages_of_1_gb_that_are_used_up_are_counted_by_node(self):
+        info = fakelibvirt.HostInfo(
+            cpu_nodes=2, cpu_sockets=1, cpu_cores=4, cpu_threads=1,
+            kB_mem=16 * 1024 * 1024)
+        for cell, pages in zip(info.numa_topology.cells, (2, 1), strict=True):
+            cell.mempages = fakelibvirt.create_mempages([
+                (4, (8 - pages) * 2 ** 18), (1048576, pages)])
+        self.start_compute('host_a', host_info=info)
+        flavor = self.flavor(ram=1024, extra={'hw:mem_page_size': '1GB'},
+                             mem_bw_min=10)
+        self.assertEqual([[0], [0], [1]], sorted(
+            self.host_nodes(self.boot(flavor)) for _ in range(3)))
+        self.assertIn('no NUMA node has 1 pages of 1 GB free',
+                      self.fault(self.boot(flavor, state='ERROR')))
+        self.assertIn('0 of 2 free on NUMA node 0, 0 of 1 free on NUMA node 1',
+                      self.log.output)
 
     def a_host_that_can_not_hold_the_policy_is_no_candidate(self):
         self.kernel.vanish()
