@@ -164,6 +164,18 @@ class RefusalTest(LoadTestCase):
         self.refused(changed('3-4', 'nova', 'dedicated_cpus'),
                      'nova.dedicated_cpus: no node has CPU 4')
 
+    def test_device_cells_with_openeulers_libvirt(self):
+        document = yaml.safe_load(changed(
+            {'memorytune_attributes': 'extended'}, 'ghsched'))
+        for shown in (True, False):
+            document['nova'] = {'device_cells': shown}
+            text = yaml.safe_dump(document)
+            if shown:
+                self.refused(text, 'nova.device_cells: must be false',
+                             'ghsched.memorytune_attributes: extended')
+            else:
+                self.load(text)
+
     def test_no_yaml(self):
         self.refused('name: [', 'not YAML')
         self.refused('name: a\nname: b\n', 'a key is given twice')
