@@ -216,12 +216,6 @@ def _build_described_host(top: _Section) -> HostFile:
     configured = settings.get('memorytune_attributes')
     known = frozenset(node.id for node in nodes)
     pfs = _parse_pfs(top.get('pfs', ()), known)
-    compute = _parse_nova_compute_settings(top.get('nova', {}), nodes)
-    if compute.device_cells and configured == 'extended':
-        raise schema.Invalid(
-            'nova.device_cells: must be false with '
-            'ghsched.memorytune_attributes: extended; guests of that libvirt '
-            'see no NUMA nodes without CPUs')
     return HostFile(
         top['name'],
         nodes,
@@ -233,7 +227,7 @@ def _build_described_host(top: _Section) -> HostFile:
         _build_simulated_machine(
             top.get('contention'), top['name'], nodes, resctrl, pfs
         ),
-        compute,
+        _parse_nova_compute_settings(top.get('nova', {}), nodes),
         configured != 'none' if configured
         else resctrl.dialect.libvirt_monitors,
         float(settings.get('bandwidth_burst_ratio', 1.0)),

@@ -84,6 +84,8 @@ def _describe_schema_violation(path: list[str | int], error: Any) -> str:
         case 'additionalProperties':
             unknown = min(value.keys() - error.schema['properties'].keys())
             return f'{_format_path([*path, unknown])}: unknown key'
+        case 'const':
+            return f'{_format_path(path)}: {error.schema["description"]}'
         case 'not':
             return f'{_format_path([*path, value])}: unknown key'
         case 'type' | 'minItems':
