@@ -14,7 +14,8 @@
 # A guest with a device on a host node without CPUs, in QEMU and libvirt of
 # Debian sid: ghsched's XML, the command line that libvirt makes of it, and the
 # NUMA nodes that an unmodified kernel shows in sysfs, on q35 and on aarch64
-# virt, with an ACPI generic initiator and without. Packages are unpacked, not
+# virt, with an ACPI generic initiator and without, and with two devices whose
+# memory windows of 128 GiB need addresses. Packages are unpacked, not
 # installed; the guests are emulated, some minutes each.
 #
 # usage: tools/judge/device_cells/judge.sh [DIRECTORY]
@@ -101,7 +102,7 @@ failed=0
 for architecture in x86_64 aarch64; do
     cp "$work/$architecture/vmlinuz" "$root/judge/$architecture.vmlinuz"
     cp "$work/$architecture/initrd.img" "$root/judge/$architecture.img"
-    for how in with without; do
+    for how in with without large; do
         name=$architecture-$how
         PYTHONPATH=$GHSCHED_TOP "$VENV/bin/python" -W ignore \
             "$here/render.py" "$architecture" "$how" > "$root/judge/$name.xml"

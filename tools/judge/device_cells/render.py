@@ -12,11 +12,12 @@
 
 """Print the XML of a guest with a device on a host node without CPUs.
 
-usage: render.py ARCHITECTURE with|without
+usage: render.py ARCHITECTURE with|without|large
 
 ``without`` is the XML for a libvirt that has no ``<acpi nodeset>``. The host
 has nodes 0 and 1 with CPUs and node 2 without; the guest is on the first two
-and has a device of node 0 and one of node 2.
+and has a device of node 0 and one of node 2. With ``large`` the devices are of
+nodes 0 and 1 and have a memory window of 128 GiB each.
 """
 
 from pathlib import Path
@@ -38,7 +39,11 @@ MACHINES = {
                 '/usr/share/AAVMF/AAVMF_CODE.no-secboot.fd</loader>'
                 "<nvram format='raw'>/judge/vars.fd</nvram>",
                 "<gic version='3'/>", 'cortex-a57')}
-DEVICES = {'0000:81:00.0': 0, '0000:82:00.0': 2}
+#: Host nodes of the two devices.
+DEVICES = {'with': (0, 2), 'without': (0, 2), 'large': (0, 1)}
+ADDRESSES = ('0000:81:00.0', '0000:82:00.0')
+#: First and last byte and flags (64 bits, prefetchable) of a window in sysfs.
+WINDOW = f'{1 << 40:#018x} {(1 << 40) + (1 << 37) - 1:#018x} {0x14220c:#018x}'
 HOSTDEV = """<hostdev mode='subsystem' type='pci' managed='yes'>
 <driver name='vfio'/><source><address domain='0x0000' bus='0x{}' slot='0x00'
 function='0x0'/></source></hostdev>"""
@@ -54,18 +59,23 @@ DOMAIN = """<domain type='qemu'><name>guest</name>
 {devices}<memballoon model='none'/></devices></domain>"""
 
 
-def write_sysfs(root: str) -> None:
+def write_sysfs(root: str, is_large: bool) -> None:
     for number, (cpus, distances) in enumerate(NODES):
         node = Path(root, f'devices/system/node/node{number}')
         node.mkdir(parents=True)
         (node / 'cpulist').write_text(f'{cpus}\n')
         (node / 'distance').write_text(f'{distances}\n')
+    for address in ADDRESSES if is_large else ():
+        device = Path(root, 'bus/pci/devices', address)
+        device.mkdir(parents=True)
+        (device / 'resource').write_text(f'{WINDOW}\n')
 
 
-def render(architecture: str, initiators: bool) -> str:
+def render(architecture: str, how: str) -> str:
     machine, firmware, feature, cpu = MACHINES[architecture]
+    initiators = how == 'with'
     with tempfile.TemporaryDirectory() as sysfs:
-        write_sysfs(sysfs)
+        write_sysfs(sysfs, how == 'large')
         renderer = domain_xml.DomainXml(host_facts.HostFacts(
             types.SimpleNamespace(
                 sysfs_path=sysfs, resctrl_path=sysfs,
@@ -75,11 +85,11 @@ def render(architecture: str, initiators: bool) -> str:
             DOMAIN.format(
                 architecture=architecture, machine=machine, firmware=firmware,
                 feature=feature, cpu=cpu, devices=''.join(
-                    HOSTDEV.format(address[5:7]) for address in DEVICES)),
+                    HOSTDEV.format(address[5:7]) for address in ADDRESSES)),
             GuestPolicy(device_numa='required' if initiators
                         else 'preferred'),
-            [device_numa.Device(*one) for one in DEVICES.items()], [0, 1])
+            [*map(device_numa.Device, ADDRESSES, DEVICES[how])], [0, 1])
 
 
 if __name__ == '__main__':
-    print(render(sys.argv[1], sys.argv[2] == 'with'))
+    print(render(*sys.argv[1:]))
