@@ -31,10 +31,13 @@ DEFAULT_BYTES = 1 << 35
 def compute_hole_size(windows: Iterable[int]) -> int:
     """Return the bytes of a hole for devices behind root ports of their own.
 
+    The sum is not rounded: QEMU refuses a hole that ends beyond the physical
+    address space of the guest's CPU, and 40 bits are common.
+
     :param windows: bytes of all 64-bit memory windows of each device. The
-        window of a port, and the hole, begin at a multiple of their size.
+        window of a port begins at a multiple of its size.
     """
-    return _round_up(sum(map(_round_up, windows)))
+    return sum(map(_round_up, windows))
 
 
 def _round_up(size: int) -> int:

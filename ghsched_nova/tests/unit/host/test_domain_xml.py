@@ -20,6 +20,7 @@ import fixtures
 from lxml import etree
 
 from ghsched_nova.guest import device_numa
+from ghsched_nova.guest import pci_hole
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import host_facts
@@ -99,6 +100,11 @@ class PciHoleTest(base.TestCase):
         self.assertEqual(str(512 << 20), self.render(
             b81=self.WINDOWS, b82=self.WINDOWS))
         self.assertEqual(str(256 << 20), self.render(b81=self.WINDOWS))
+
+    def test_three_gpus_fit_in_an_address_space_of_40_bits(self):
+        # QEMU refuses a hole of a whole TiB: "phys-bits too low (40)".
+        gpu = (1 << 37) + (48 << 20)
+        self.assertEqual(3 << 38, pci_hole.compute_hole_size([gpu] * 3))
 
     def test_default_hole_is_kept_where_it_suffices(self):
         self.assertIsNone(self.render())
