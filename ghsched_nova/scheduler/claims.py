@@ -18,6 +18,7 @@ and leaves its allocations in Placement.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,25 @@ class _Claim:
     certain: bool
 
 
+@dataclass
+class _Group:
+    """Claims of one search, sent to Placement with that of the last server.
+
+    :ivar servers: number of servers that are claimed together; 1 if each is
+        claimed by itself.
+    :ivar waiting: allocation candidates that are not claimed yet, by consumer.
+    :ivar was_refused: whether Placement has refused to claim several servers
+        of this request together.
+    :ivar is_lost: whether a server was refused that Nova considers claimed, so
+        that the search must fail.
+    """
+
+    servers: int = 1
+    waiting: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    was_refused: bool = False
+    is_lost: bool = False
+
+
 class Claims:
     """Claims in Placement of the request that this thread schedules."""
 
@@ -55,8 +75,7 @@ class Claims:
     def reset(self) -> None:
         """Forget the claims recorded for the thread's earlier request."""
         self._claims: dict[str, _Claim] = {}    # the last, by consumer
-        self._may_group = True
-        self.begin_search(1)
+        self._group = _Group()
 
     def begin_search(self, servers: int) -> None:
         """Begin a search; the claims of all its servers are sent together.
@@ -67,9 +86,9 @@ class Claims:
 
         :param servers: number of servers that the search places.
         """
-        self._servers = servers if self._may_group else 1
-        self._is_lost = False
-        self._waiting: dict[str, Mapping[str, Any]] = {}    # by consumer
+        was_refused = self._group.was_refused
+        self._group = _Group(1 if was_refused else servers,
+                             was_refused=was_refused)
 
     def claim_resources(self, client: Any, context: Any, consumer: str,
                         request: Mapping[str, Any], *args: Any,
@@ -80,24 +99,24 @@ class Claims:
         claims. The parameters and the result are those of Nova's
         ``SchedulerReportClient.claim_resources``.
         """
-        if self._is_lost:
+        group = self._group
+        if group.is_lost:
             return False
-        if self._servers < 2 or not scheduler.has_ghsched_class(request):
+        if group.servers < 2 or not scheduler.has_ghsched_class(request):
             return self._claim_one(client, context, consumer, request, *args,
                                    **kwargs)
-        self._waiting[consumer] = request
-        if len(self._waiting) < self._servers:
+        group.waiting[consumer] = request
+        if len(group.waiting) < group.servers:
             return True
-        waiting = self._waiting
-        self.begin_search(1)
-        if self._claim_all(client, context, waiting, *args, **kwargs):
+        group.servers = 1
+        if self._claim_all(client, context, group.waiting, *args, **kwargs):
             return True
-        self._may_group = False
-        for server, its_request in waiting.items():
+        group.was_refused = True
+        for server, its_request in group.waiting.items():
             if not self._claim_one(client, context, server, its_request,
                                    *args, **kwargs):
                 # Nova tries the last server on other hosts.
-                self._is_lost = server != consumer
+                group.is_lost = server != consumer
                 return False
         return True
 

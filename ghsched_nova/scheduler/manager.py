@@ -25,6 +25,7 @@ nova-scheduler is started as ``ghsched-nova-scheduler``.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+import dataclasses
 from typing import Any
 
 from nova import exception
@@ -278,10 +279,18 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
         if policy is None:
             return ''
         try:
-            found = shortages or self._find_shortages(spec, policy)
-            if shortages and self._seen.removing_filters == {_OUR_FILTER}:
+            found = shortages
+            if not shortages:
+                found = self._find_shortages(self._make_cloud_queries(
+                    spec, policy), spec, policy)
+            elif self._seen.removing_filters == {_OUR_FILTER}:
                 # What no host has says more than what one candidate lacked.
-                found = [one for one in self._find_shortages(spec, policy)
+                # Placement had candidates, so each need alone is met.
+                cloud = dataclasses.replace(
+                    self._make_cloud_queries(spec, policy),
+                    ask=lambda _query: True, has_trait=lambda _trait: True)
+                found = [one for one
+                         in self._find_shortages(cloud, spec, policy)
                          if one.resource != lack.COMBINATION] or shortages
         except Exception:
             # The refusal stands whether or not its reason can be had.
@@ -294,12 +303,12 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
         self._seen.shortages = found
         return '; '.join(item.reason for item in found)
 
-    def _find_shortages(self, spec: shared.RequestSpec,
+    def _find_shortages(self, cloud: cloud_lack.CloudQueries,
+                        spec: shared.RequestSpec,
                         policy: policies.GuestPolicy) -> list[lack.Lack]:
         """Return the requested resources of which no host has enough free."""
         return cloud_lack.find_refusal_reasons(
-            policy, shared.config().ghsched.bandwidth_accounting,
-            self._make_cloud_queries(spec, policy),
+            policy, shared.config().ghsched.bandwidth_accounting, cloud,
             cloud_lack.strip_ghsched_requests(
                 self._seen.query, request_filter.list_group_prefixes(spec)))
 
@@ -313,7 +322,8 @@ class CoreSchedulerManager(nova_manager.SchedulerManager):
             lambda: self._list_free_providers(
                 names.MEM_BW_PCT, frozenset({names.NUMA_NODE_TRAIT})),
             lambda: cloud_totals.read_cloud_totals(self._placement),
-            not shared.config().workarounds.disable_fallback_pcpu_query)
+            not shared.config().workarounds.disable_fallback_pcpu_query,
+            has_trait=self._placement.is_trait_in_use)
 
     def _list_free_pfs(self, spec: shared.RequestSpec,
                        policy: policies.GuestPolicy,

@@ -73,8 +73,10 @@ class CloudQueries:
         called only if something is missing.
     :param known_nodes: host NUMA nodes with their free memory bandwidth, if
         that is known without a question to Placement; None if not.
-    :param read_known_totals: function that returns what hosts have in all of
-        bandwidth without a question; None if that is not known.
+    :param known_totals: bandwidth that hosts have in all, if that is known
+        without a question; None if not.
+    :param has_trait: function that returns whether a resource provider, of a
+        full host as well, has a trait; None if only ``ask`` says so.
     :param has_pcpu_fallback: whether Nova also tries hosts that report no
         PCPU, with VCPU in place of it.
     """
@@ -86,7 +88,8 @@ class CloudQueries:
     read_totals: Callable[[], CloudTotals] = CloudTotals
     has_pcpu_fallback: bool = False
     known_nodes: Sequence[vfs.Pf] | None = None
-    read_known_totals: Callable[[], CloudTotals] | None = None
+    known_totals: CloudTotals | None = None
+    has_trait: Callable[[str], bool] | None = None
 
     @cached_property
     def largest_bandwidth(self) -> int | None:
@@ -123,8 +126,8 @@ class CloudQueries:
     @property
     def bandwidth_totals(self) -> CloudTotals:
         """Inventories of memory bandwidth, whether in use or free."""
-        return (self.totals if self.read_known_totals is None
-                else self.read_known_totals())
+        return (self.totals if self.known_totals is None
+                else self.known_totals)
 
     @cached_property
     def totals(self) -> CloudTotals:
@@ -166,7 +169,8 @@ def find_refusal_reasons(policy: GuestPolicy, accounting: Accounting,
     found = _find_unmet_needs(policy, accounting, replace(
         cloud, ask=ask,
         known_nodes=None if bounds else cloud.known_nodes,
-        read_known_totals=None if bounds else cloud.read_known_totals,
+        known_totals=None if bounds else cloud.known_totals,
+        has_trait=None if bounds else cloud.has_trait,
         read_totals=CloudTotals if bounds else cloud.read_totals), rest)
     # Others may have it.
     return [replace(one, reason=f'{one.reason} where the request may go',
@@ -190,7 +194,7 @@ def _find_unmet_needs(policy: GuestPolicy, accounting: Accounting,
         not added.
     """
     ask = cloud.ask
-    missing = list(_find_missing_capabilities(policy, ask))
+    missing = list(_find_missing_capabilities(policy, cloud))
     if missing:
         return missing
     missing += [*_find_missing_bandwidth_shares(policy, accounting, cloud),
@@ -262,7 +266,7 @@ def _format_by_guest_node(counts: Mapping[int, int], unit: str = '') -> str:
 
 
 def _find_missing_capabilities(policy: GuestPolicy,
-                               ask: Ask) -> Iterator[Lack]:
+                               cloud: CloudQueries) -> Iterator[Lack]:
     wanting = {name: KEY_OF_CAPABILITY[name]
                for name in policy.get_needed_capabilities()}
     if 'MEM_BW_MIN' in wanting and not any(
@@ -272,7 +276,9 @@ def _find_missing_capabilities(policy: GuestPolicy,
         wanting.setdefault('DEVICE_NUMA', keys.VFS)
     for capability in sorted(wanting):
         trait = names.CAPABILITY_TRAITS[capability]
-        if _lacks_trait(trait, ask):
+        if cloud.has_trait is not None and cloud.has_trait(trait):
+            continue
+        if _lacks_trait(trait, cloud.ask):
             yield Lack(
                 None, f'trait {trait}', reason='no host can hold '
                 f'{wanting[capability].extra_spec}',
@@ -314,7 +320,7 @@ def _find_missing_bandwidth_shares(policy: GuestPolicy, accounting: Accounting,
         clause = cloud.bandwidth_totals.describe_nodes_shortage(
             names.MEM_BW_PCT, list(demand.values()),
             'of their memory bandwidth')
-        few = cloud.totals.lacks_hosts_with_nodes(len(demand))
+        few = cloud.bandwidth_totals.lacks_hosts_with_nodes(len(demand))
         yield Lack(
             None, lack.NUMA_NODES if few else lack.BANDWIDTH,
             needed=len(demand) if few else max(demand.values()), reason=(

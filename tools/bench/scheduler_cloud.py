@@ -320,7 +320,8 @@ def stats(host: Host) -> dict[str, str]:
     left = headroom.Headroom(
         0, host.guests, host.groups,
         {node.number: 100 - RESERVED - node.used for node in host.nodes},
-        headroom.hash_provider(_root_traits(), _ROOT_CLASSES))
+        headroom.hash_provider(_root_traits(), _ROOT_CLASSES),
+        {node.number: 100 - RESERVED for node in host.nodes})
     return {**headroom.make_headroom_stats(left),
             **load.make_load_stats(_load(host)),
             'num_instances': guests, 'io_workload': '0',

@@ -12,17 +12,19 @@
 
 """Cached answers on a cloud that explain why no host fits a request.
 
-The explanation needs several queries. The index of hosts has the free
-bandwidth and control groups. For facts that rarely change, such as whether any
-host has a trait, Placement is queried at most once a minute. Negative answers
-are not cached, because a host may have the resource a moment later.
+The explanation needs several queries. The index of hosts has the bandwidth
+and the control groups. For facts that rarely change, such as whether any host
+has a trait, Placement is queried at most once a minute. Negative answers are
+not cached, because a host may have the resource a moment later.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import dataclasses
 from typing import Any
 
 from ghsched_nova.features.index.aged_cache import AgedCache
+from ghsched_nova.features.index.host_capacity import HostView
 from ghsched_nova.features.index.host_index import Index
 from ghsched_placement.fit.cloud_lack import Ask
 from ghsched_placement.fit.cloud_lack import CloudQueries
@@ -65,28 +67,20 @@ class CloudMemory:
 
         :param cloud: queries that Placement answers.
         """
-        nodes = self._list_bandwidth()
-        if nodes is None:
+        views = [view for view in self._index.list_views()
+                 if view.row.has_driver]
+        if any(view.row.placement_headroom is None for view in views):
             return cloud
+        has_trait = cloud.has_trait
         return dataclasses.replace(
-            cloud, ask=self._make_ask(cloud.ask), known_nodes=nodes,
-            read_known_totals=lambda: _keep_bandwidth(self.remember(
-                'totals', lambda: cloud.totals)))
-
-    def _list_bandwidth(self) -> list[Pf] | None:
-        """Return the host NUMA nodes with their free bandwidth.
-
-        :returns: None if a host does not report it.
-        """
-        found = []
-        for view in self._index.list_views():
-            row = view.row
-            if row.has_driver and row.placement_headroom is None:
-                return None
-            found += [Pf(row.uuid, names.make_numa_provider_uuid(
-                row.uuid, node), free)
-                for node, free in view.bandwidth.items()]
-        return found
+            cloud, ask=self._make_ask(cloud.ask),
+            known_nodes=[
+                Pf(view.row.uuid, names.make_numa_provider_uuid(
+                    view.row.uuid, node), free)
+                for view in views for node, free in view.bandwidth.items()],
+            known_totals=_read_bandwidth_totals(views),
+            has_trait=has_trait and (lambda trait: self.remember(
+                trait, lambda: has_trait(trait))))
 
     def _make_ask(self, ask: Ask) -> Ask:
         groups = max((view.groups or 0 for view in self._index.list_views()),
@@ -101,14 +95,18 @@ class CloudMemory:
         return ask_or_know
 
 
-def _keep_bandwidth(totals: CloudTotals) -> CloudTotals:
-    """Return the bandwidth of host NUMA nodes, with all of it marked as used.
+def _read_bandwidth_totals(views: Iterable[HostView]) -> CloudTotals | None:
+    """Return the bandwidth of all NUMA nodes of hosts, as hosts report it.
 
-    Cached totals may be old, and the index shows that too little is free.
+    :returns: None if a host does not report it.
     """
-    return CloudTotals(tuple(
-        HostTotals(nodes=tuple(
-            {name: Stock(stock.capacity, stock.capacity)
-             for name, stock in node.items() if name == names.MEM_BW_PCT}
-            for node in host.nodes)) for host in totals.hosts),
-        totals.is_complete)
+    found = []
+    for view in views:
+        left = view.row.placement_headroom
+        if left is None or not left.capacity.keys() >= view.bandwidth.keys():
+            return None
+        found.append(HostTotals(nodes=tuple(
+            {names.MEM_BW_PCT: Stock(whole,
+                                     whole - view.bandwidth.get(node, 0))}
+            for node, whole in left.capacity.items())))
+    return CloudTotals(tuple(found), is_complete=True)

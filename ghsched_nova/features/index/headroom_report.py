@@ -123,18 +123,17 @@ def compute_headroom(providers: Sequence[tree.WantedProvider],
                 accounting).items():
             node = policy.host_nodes[guest_node]
             used[node] = used.get(node, 0) + share
+
+    def compute_free_bandwidth(node: int, share: int) -> int:
+        uuid = names.make_numa_provider_uuid(root.uuid, node)
+        return _compute_free(records.get(uuid, {}), names.MEM_BW_PCT, share)
+
     return Headroom(
-        now,
-        count,
-        _compute_free(root.inventories, names.RESCTRL_GROUP, groups),
-        {
-            node: _compute_free(
-                records.get(
-                    names.make_numa_provider_uuid(root.uuid, node), {}),
-                names.MEM_BW_PCT, share)
-            for node, share in used.items()
-        },
-    )
+        now, count, _compute_free(root.inventories, names.RESCTRL_GROUP,
+                                  groups),
+        {node: compute_free_bandwidth(node, share)
+         for node, share in used.items()},
+        capacity={node: compute_free_bandwidth(node, 0) for node in used})
 
 
 def _compute_free(inventories: Mapping[str, tree.Inventory], name: str,

@@ -14,10 +14,10 @@
 
 The record is JSON text in the stats of a compute node: the version of this
 format, the time of writing, the number of counted guests, the free control
-groups and the free percent of memory bandwidth by host NUMA node. Nova itself
-reports CPUs, memory and VFs. A digest of the compute node's traits and
-resource classes in Placement was added to version 1; older readers ignore it,
-and records without it can be read.
+groups, and the free percent and the capacity of memory bandwidth by host NUMA
+node. Nova itself reports CPUs, memory and VFs. A digest of the compute node's
+traits and resource classes in Placement, and the capacities, were added to
+version 1; older readers ignore them, and records without them can be read.
 
 The record is a hint. Only Placement decides what is free.
 """
@@ -25,6 +25,7 @@ The record is a hint. Only Placement decides what is free.
 from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 import hashlib
 from typing import Any
@@ -34,8 +35,6 @@ from ghsched_placement.base import wire
 KEY = 'ghsched_headroom'
 VERSION = 1
 
-#: All of a NUMA node's memory bandwidth, in percent.
-_WHOLE = 100
 #: Length of the digest that :func:`hash_provider` returns.
 _SHAPE_LENGTH = 32
 
@@ -51,6 +50,8 @@ class Headroom:
     :param bandwidth: free percent of bandwidth by host NUMA node.
     :param shape: digest of the traits and resource classes of the compute
         node, see :func:`hash_provider`; None if the host does not report it.
+    :param capacity: percent of bandwidth that guests can reserve on an empty
+        host, by host NUMA node; empty if the host does not report it.
     """
 
     time: float
@@ -58,6 +59,7 @@ class Headroom:
     groups: int
     bandwidth: Mapping[int, int]
     shape: str | None = None
+    capacity: Mapping[int, int] = field(default_factory=dict)
 
 
 def hash_provider(traits: Iterable[str], classes: Iterable[str]) -> str:
@@ -81,9 +83,14 @@ def make_headroom_stats(headroom: Headroom) -> dict[str, str]:
 def _make_fields(headroom: Headroom) -> dict[str, Any]:
     return {'time': round(headroom.time, 1),
             'guests': headroom.guests, 'groups': headroom.groups,
-            'bandwidth': {str(node): left for node, left
-                          in sorted(headroom.bandwidth.items())},
-            **({'shape': headroom.shape} if headroom.shape else {})}
+            'bandwidth': _make_node_keys(headroom.bandwidth),
+            **({'shape': headroom.shape} if headroom.shape else {}),
+            **({'capacity': _make_node_keys(headroom.capacity)}
+               if headroom.capacity else {})}
+
+
+def _make_node_keys(shares: Mapping[int, int]) -> dict[str, int]:
+    return {str(node): share for node, share in sorted(shares.items())}
 
 
 def parse_headroom_stats(stats: Mapping[str, str | None]) -> Headroom | None:
@@ -114,9 +121,14 @@ def _parse_headroom(found: Mapping[str, Any]) -> Headroom:
         wire.check_number(found['time'], wire.MAX_TIME),
         wire.check_integer(found['guests']),
         wire.check_integer(found['groups']),
-        {wire.check_node_key(node): wire.check_integer(left, _WHOLE)
-         for node, left in wire.check_object(found['bandwidth']).items()},
-        wire.check_text(shape, _SHAPE_LENGTH) if shape else None)
+        _parse_node_keys(found['bandwidth']),
+        wire.check_text(shape, _SHAPE_LENGTH) if shape else None,
+        _parse_node_keys(found.get('capacity', {})))
+
+
+def _parse_node_keys(found: Any) -> dict[int, int]:
+    return {wire.check_node_key(node): wire.check_integer(share)
+            for node, share in wire.check_object(found).items()}
 
 
 FORMAT = wire.Format(KEY, VERSION, _parse_headroom, _make_fields)

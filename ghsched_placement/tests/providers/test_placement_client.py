@@ -67,6 +67,6 @@ class ErrorsTest(base.TestCase):
             client = self.client(refusal(400, text))
             self.assertEqual([], client.get_allocation_candidates([], 1)[
                 'allocation_requests'])
-            self.assertFalse(client.is_trait_in_use('X'))
+            self.assertEqual(0, client.count_providers_with_trait('X'))
         self.error(refusal(400, 'Invalid query'), 'get_allocation_candidates',
                    [], 1)

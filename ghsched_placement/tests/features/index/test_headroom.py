@@ -26,7 +26,9 @@ class HeadroomTest(base.TestCase):
         headroom.Headroom,
         time=st.integers(0, 2 ** 31).map(float), guests=st.integers(0, 999),
         groups=st.integers(0, 999), bandwidth=st.dictionaries(
-            st.integers(0, 63), st.integers(0, 100)),
+            # More than all where bandwidth is oversubscribed.
+            st.integers(0, 63), st.integers(0, 400)),
+        capacity=st.dictionaries(st.integers(0, 63), st.integers(0, 400)),
         shape=st.none() | st.text('0123456789abcdef', min_size=1,
                                   max_size=32)))
     def test_written_values_are_read(self, left):
@@ -48,7 +50,7 @@ class HeadroomTest(base.TestCase):
 
     def test_a_record_with_a_shape_is_read_by_the_release_before(self):
         text = headroom.make_headroom_stats(headroom.Headroom(
-            5., 1, 2, {0: 40}, 'abc'))[headroom.KEY]
+            5., 1, 2, {0: 40}, 'abc', {0: 95}))[headroom.KEY]
         found = json.loads(text)
         # What the release before reads.
         self.assertEqual(

@@ -44,7 +44,8 @@ class Cloud:
                 [chance.choice((0, 10, 25, 40, 95)) for _node
                  in range(chance.randint(1, 3))], chance.randint(0, 2))
             for number in range(chance.randint(1, 3))}
-        self.most = chance.choice((50, 95))    # that a node ever had
+        self.most = max(chance.choice((50, 95)), *(
+            free for nodes, _groups in self.hosts.values() for free in nodes))
 
     def ask(self, query):
         """Return Placement's answer, whether a host has what is asked for."""
@@ -66,17 +67,20 @@ class Cloud:
 
     def read_totals(self):
         self.asked += 1
-        most = max(self.most, *(free for nodes, _groups in self.hosts.values()
-                                for free in nodes))
         return cloud_totals.CloudTotals(tuple(
             cloud_totals.HostTotals({}, tuple(
-                {names.MEM_BW_PCT: cloud_totals.Stock(most, most - free)}
-                for free in nodes))
+                {names.MEM_BW_PCT: cloud_totals.Stock(
+                    self.most, self.most - free)} for free in nodes))
             for nodes, _groups in self.hosts.values()), is_complete=True)
 
+    def has_trait(self, _trait):
+        self.asked += 1
+        return True
+
     def make_queries(self):
-        return cloud_lack.CloudQueries(self.ask, nodes=self.list_nodes,
-                                       read_totals=self.read_totals)
+        return cloud_lack.CloudQueries(
+            self.ask, nodes=self.list_nodes, read_totals=self.read_totals,
+            has_trait=self.has_trait)
 
     def make_index(self):
         index = host_index.Index()
@@ -84,7 +88,8 @@ class Cloud:
             uuid, uuid, 'c', 1,
             tuple(ReportedNode(node) for node in range(len(nodes))),
             has_driver=True, placement_headroom=headroom.Headroom(
-                1., 0, groups, dict(enumerate(nodes))))
+                1., 0, groups, dict(enumerate(nodes)),
+                capacity=dict.fromkeys(range(len(nodes)), self.most)))
             for uuid, (nodes, groups) in self.hosts.items()], (), 0)
         return index
 
@@ -127,6 +132,21 @@ class CloudMemoryTest(base.TestCase):
         queries = cloud.make_queries()
         self.assertIs(queries, cloud_memory.CloudMemory(
             index).answer_from_index(queries))
+
+    def test_capacity_that_a_host_does_not_report_is_asked_for_alone(self):
+        for capacity, asked in (({0: 95}, 1), ({}, 2)):
+            cloud = Cloud(random.Random(1))  # noqa: S311
+            index = host_index.Index()
+            index.update_hosts([ReportedHost(
+                'u', 'u', 'c', 1, (ReportedNode(0),), has_driver=True,
+                placement_headroom=headroom.Headroom(
+                    1., 0, 9, {0: 40}, capacity=capacity))], (), 0)
+            ((reason, _query),) = self.find_reasons(
+                cloud, [96], cloud_memory.CloudMemory(
+                    index).answer_from_index(cloud.make_queries()))
+            self.assertIn('96 % of its memory bandwidth in all', reason)
+            # Whether a host has the trait is the other question.
+            self.assertEqual(asked, cloud.asked)
 
     def test_answer_is_asked_for_once(self):
         memory = cloud_memory.CloudMemory(host_index.Index())

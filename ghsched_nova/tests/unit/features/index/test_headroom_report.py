@@ -62,6 +62,14 @@ class LeftTest(base.TestCase):
         self.assertEqual((2, 5, {0: 60, 1: 50}), self.headroom_of(
             guest(1, mem_bw_min='20'), guest(0, 1, mem_bw_min='30')))
 
+    def test_capacity_is_what_an_empty_host_has_free(self):
+        found = headroom_report.compute_headroom(
+            self.OFFERED, (0, 1), [desired.Running(
+                model.Domain('a', 1, 'x'), guest(1, mem_bw_min='20'))],
+            'min', 5.0)
+        self.assertEqual({0: 90, 1: 80}, found.bandwidth)
+        self.assertEqual({0: 90, 1: 100}, found.capacity)
+
     def test_a_shared_group_is_no_unit(self):
         self.assertEqual((1, 7, {0: 90, 1: 80}), self.headroom_of(
             guest(1, mem_bw_min='20', shared=True)))
