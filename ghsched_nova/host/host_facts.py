@@ -15,6 +15,7 @@
 Uses no Nova object.
 """
 
+from dataclasses import dataclass
 import logging
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,22 @@ def make_host_settings(section: Any) -> resctrl_host.HostSettings:
         node_bandwidth=conf.parse_node_values(section, 'node_bandwidth'),
         cap=section.bandwidth_cap,
         l3_ways_shared=section.l3_ways_shared)
+
+
+@dataclass(frozen=True)
+class NodeDistances:
+    """Distances between the NUMA nodes of a host, read from sysfs at once.
+
+    :param every: distance of each pair of host NUMA nodes (ACPI SLIT).
+    :param nearest: nearest NUMA node with CPUs, by node without CPUs.
+    :param to_devices: distances by which devices appear on the nearest guest
+        node. Without ``[ghsched]device_numa_nearest``, only those from nodes
+        without CPUs to the nearest nodes with CPUs. Empty without an SLIT.
+    """
+
+    every: dict[int, dict[int, int]]
+    nearest: dict[int, int]
+    to_devices: dict[int, dict[int, int]]
 
 
 class HostFacts:
@@ -105,26 +122,22 @@ class HostFacts:
                 in group_ids.list_directories(self.root / naming.MONITORS)
                 if naming.parse_group_name(name).uuid)
 
-    def read_distances(self) -> dict[int, dict[int, int]]:
-        """Return the distances by which devices appear on the nearest node.
+    def read_distances(self) -> NodeDistances:
+        """Return the distances between host NUMA nodes, for devices.
 
-        The result is empty if the host has no SLIT. If
-        ``[ghsched]device_numa_nearest`` is off, only nodes without CPUs are
-        returned, each with the distance to the nearest node with CPUs.
+        A warning is logged if they are needed and the host has none.
         """
-        found = self.read_all_distances()
+        every = sysfs_files.read_distances(self._sysfs)
+        nearest = self._find_nearest_nodes(every)
         if not self.section.device_numa_nearest:
-            return {node: {nearest: found[node][nearest]}
-                    for node, nearest in self.find_nearest_nodes().items()}
-        if not found:
+            return NodeDistances(every, nearest, {
+                node: {other: every[node][other]}
+                for node, other in nearest.items()})
+        if not every:
             LOG.warning('ghsched: cannot read host NUMA distances from sysfs; '
                         'not assigning passthrough devices to the nearest '
                         'guest NUMA node')
-        return found
-
-    def read_all_distances(self) -> dict[int, dict[int, int]]:
-        """Return the distance of each pair of host NUMA nodes (ACPI SLIT)."""
-        return sysfs_files.read_distances(self._sysfs)
+        return NodeDistances(every, nearest, every)
 
     def read_device_node(self, address: str) -> int | None:
         """Return the host NUMA node of a PCI device.
@@ -157,11 +170,14 @@ class HostFacts:
     def find_nearest_nodes(self) -> dict[int, int]:
         """Return the nearest NUMA node with CPUs for each node without CPUs.
         """
-        with_cpus = {node for node, path
-                     in sysfs_files.iterate_numa_nodes(self._sysfs)
-                     if sysfs_files.read_node_cpus(path)}
-        return cpuless_nodes.find_nearest_nodes(
-            self.read_all_distances(), with_cpus)
+        return self._find_nearest_nodes(
+            sysfs_files.read_distances(self._sysfs))
+
+    def _find_nearest_nodes(self, distances: dict[int, dict[int, int]]
+                            ) -> dict[int, int]:
+        return cpuless_nodes.find_nearest_nodes(distances, {
+            node for node, path in sysfs_files.iterate_numa_nodes(self._sysfs)
+            if sysfs_files.read_node_cpus(path)})
 
     @property
     def _sysfs(self) -> Path:

@@ -369,9 +369,8 @@ class DeviceAttacher:
         mode = domain.policy.device_numa
         nodes = {device.address: device.numa_node for device in pci_devices}
         distances = self._host.read_distances()
-        without_cpus = self._host.find_nearest_nodes().keys()
         # The guest's ports fill up with each device.
         return lambda device_xml: add_guest_address(
             device_xml, guest.get_xml_desc(), nodes, mode,
-            self._host.domain_xml.libvirt.numa_element, distances,
-            without_cpus)
+            self._host.domain_xml.libvirt.numa_element, distances.to_devices,
+            distances.nearest.keys())

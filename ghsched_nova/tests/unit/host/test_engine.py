@@ -23,6 +23,7 @@ from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import naming
 from ghsched_nova.resctrl import reconcile
 from ghsched_nova.resctrl import resctrl_host
+from ghsched_nova.resctrl import sysfs
 from ghsched_nova.tests.fixtures import captured
 from ghsched_nova.tests.fixtures.engine_base import EngineTestCase
 from ghsched_nova.tests.fixtures.engine_base import PRIVILEGED
@@ -82,10 +83,10 @@ class HostFactsTest(EngineTestCase):
 
     def test_distances_are_read_where_they_matter(self):
         self.option('sysfs_path', self.root)
-        self.assertEqual({}, self.engine.read_distances())
+        self.assertEqual({}, self.engine.read_distances().to_devices)
         self.assertEqual('', self.log.output)
         self.option('device_numa_nearest', True)
-        self.assertEqual({}, self.engine.read_distances())
+        self.assertEqual({}, self.engine.read_distances().to_devices)
         self.assertIn('distances', self.log.output)
         for node, text in ((0, '10 21 30 40\n'), (1, '21 10 x 21\n'),
                            (2, '10 21\n'), (8, '40 21 30 10\n')):
@@ -95,7 +96,22 @@ class HostFactsTest(EngineTestCase):
                 stream.write(text)
         self.assertEqual({0: {0: 10, 1: 21, 2: 30, 8: 40},
                           8: {0: 40, 1: 21, 2: 30, 8: 10}},
-                         self.engine.read_distances())
+                         self.engine.read_distances().to_devices)
+
+    def test_distances_are_read_once_with_nearest_nodes(self):
+        self.option('sysfs_path', self.root)
+        for node, cpus, text in ((0, '0-3', '10 21'), (1, '', '21 10')):
+            path = os.path.join(self.root, f'devices/system/node/node{node}')
+            os.makedirs(path)
+            for name, value in (('distance', text), ('cpulist', cpus)):
+                with open(os.path.join(path, name), 'w') as stream:
+                    stream.write(value + '\n')
+        with mock.patch.object(sysfs, 'read_distances',
+                               wraps=sysfs.read_distances) as read:
+            found = self.engine.read_distances()
+        read.assert_called_once()
+        self.assertEqual(({1: 0}, {1: {0: 21}}),
+                         (found.nearest, found.to_devices))
 
 
 class GuestsTest(EngineTestCase):
