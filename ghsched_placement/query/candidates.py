@@ -227,14 +227,15 @@ class NodeAssignment:
     def rank(self) -> tuple[Any, ...]:
         """Sort key of a guest's assignments to host nodes; the lowest is best.
 
-        Assignments are compared first by the number of VFs that are far from
-        their guest nodes. Next come host nodes that guests of the same kind
-        do not need, PFs wasted on guest nodes without VFs, the number of
-        sockets, the load of the host nodes, and the cost to other guests.
+        Assignments are compared first by the host nodes that guests of the
+        same kind do not need, so that as many boot as are promised. Next come
+        the number of VFs that are far from their guest nodes, PFs wasted on
+        guest nodes without VFs, the number of sockets, the load of the host
+        nodes, and the cost to other guests.
         """
         off_node, off_socket = self.far
         busy, turn = split_node_cost(self.busy)
-        return (off_socket, off_node, self.unneeded, self.wasted,
+        return (self.unneeded, off_socket, off_node, self.wasted,
                 self.sockets, busy,
                 self.cost, turn, self.get_host_node_order(),
                 len(set(self.pfs)), self.pfs)

@@ -289,8 +289,8 @@ class _Reader:
                 offered.UNKNOWN_DEVICE_NODE if not near and None in devices
                 else offered.TOO_FAR if not near
                 else offered.make_node_capacity_reason(near) if not open_to
-                else _Row({node: (near[node] * self._unit
-                                  + (node in unneeded)) * self._unit
+                else _Row({node: ((node in unneeded) * self._unit ** 2
+                                  + near[node]) * self._unit
                            + (node in wasted) for node in open_to}))
         return guest_node.rows[key]
 
@@ -318,13 +318,14 @@ class _Reader:
     def split_assignment_cost(self, cost: int) -> tuple[offered.Far, int, int]:
         """Split an assignment's cost into far VFs, unneeded and wasted nodes.
 
+        Unneeded nodes cost most, so that as many guests boot as are promised.
         A far VF is on another NUMA node or socket than its guest node. A host
         node is unneeded if other guests of the kind fit without it. A host
         node with PFs is wasted if its guest node has no VFs.
         """
         cost, wasted = divmod(cost, self._unit)
-        cost, unneeded = divmod(cost, self._unit)
-        off_socket, off_node = divmod(cost, self._unit)
+        unneeded, far = divmod(cost, self._unit ** 2)
+        off_socket, off_node = divmod(far, self._unit)
         return (off_node, off_socket), unneeded, wasted
 
     def has_assignment(self, rows: Rows) -> bool:

@@ -58,8 +58,8 @@ def choose_placement(state: FilledHost, need: FlavorNeed,
                      ) -> tuple[GuestPlacement, tuple[int, ...]] | None:
     """Choose the placement that the scheduler would choose for a guest.
 
-    The placement with the VFs nearest to the guest is chosen. Of equally good
-    ones, the first one in which most further guests fit is chosen.
+    The placement in which most further guests fit is chosen. Of equally good
+    ones, the first one with the VFs nearest to the guest is chosen.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
@@ -77,8 +77,9 @@ def list_best_placements(
 ) -> list[tuple[GuestPlacement, tuple[int, ...]]]:
     """Return the best placements of a guest in the order of the scheduler.
 
-    The best placements have their VFs nearest to the guest, and leave room for
-    the most further guests. All returned placements are equally good.
+    The best placements leave room for the most further guests, and of these
+    have their VFs nearest to the guest. All returned placements are equally
+    good.
 
     :param state: free resources of the host.
     :param need: resources that the guest needs.
@@ -89,8 +90,8 @@ def list_best_placements(
     needed = state.find_needed_nodes(need)
     fitting = [(way, nodes) for way in placements if (
         nodes := state.find_host_nodes(need, way)) is not None]
-    keys = [(way.far[::-1], sum(node not in needed for node in nodes)
-             if needed else 0) for way, nodes in fitting]
+    keys = [(sum(node not in needed for node in nodes) if needed else 0,
+             way.far[::-1]) for way, nodes in fitting]
     least = min(keys, default=None)
     return [one for one, key in zip(fitting, keys, strict=True)
             if key == least]

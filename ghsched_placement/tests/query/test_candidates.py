@@ -346,7 +346,7 @@ class Question:
         loads = candidates.combine_node_costs(order, self.busy)
         unneeded = sum(1 for node in order
                        if self.needed and node not in self.needed)
-        return ((off[2], off[1] + off[2], unneeded, wasted,
+        return ((unneeded, off[2], off[1] + off[2], wasted,
                  len({self.socket[node] for node in order}), loads[:-2],
                  self.costs[order] if with_cost else (), loads[-2:], order,
                  len(set(pfs)), tuple(pfs)), order,

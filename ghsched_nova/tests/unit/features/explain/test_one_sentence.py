@@ -219,6 +219,31 @@ class OneSentenceTest(base.TestCase):
                 self.compare_fault(number, question, verdict, one)
         self.assertGreater(refused, .7 * len(numbers))
 
+    def test_as_many_are_placed_as_promised_wherever_vfs_may_be(self):
+        placed = collections.Counter()
+        numbers = spaces.choose(range(QUESTIONS))
+        for number in numbers:
+            question = Question(number)
+            if not question.file.aliases:
+                continue
+            chance = random.Random(number)  # noqa: S311
+            nodes, locality = chance.choice((1, 2, 2, 3)), chance.choice(
+                ('node', 'socket', 'any'))
+            vfs = f'nic:{chance.choice((1, 3, 9, 20))}'
+            question.flavor = Flavor(
+                'x', nodes * chance.choice((1, 2, 8, 20)),
+                1024 * nodes * chance.choice((1, 4, 16, 64)), extra_specs={
+                    'hw:numa_nodes': str(nodes),
+                    'ghsched:vfs_locality': locality,
+                    'ghsched:mem_bw_min': str(chance.choice((5, 7, 10, 20))),
+                    # VFs of a socket make guest nodes differ.
+                    **{f'ghsched:vfs.{node}': vfs for node in range(
+                        1 if locality == 'any' else nodes)}})
+            guests = question.check().guests
+            self.assertEqual(guests, question.plan().guests, number)
+            placed[locality] += guests > 0
+        self.assertEqual(3, len(placed))
+
     def compare_plan(self, number, verdict, lacks):
         """The lacks of plan, by node, are in the sentences of flavor check."""
         if any(one.resource == lack.COMBINATION
