@@ -224,11 +224,12 @@ class OneSentenceTest(base.TestCase):
         numbers = spaces.choose(range(QUESTIONS))
         for number in numbers:
             question = Question(number)
-            if not question.file.aliases:
+            # Most is lost on an empty host.
+            if not question.file.aliases or not question.is_empty:
                 continue
             chance = random.Random(number)  # noqa: S311
-            nodes, locality = chance.choice((1, 2, 2, 3)), chance.choice(
-                ('node', 'socket', 'any'))
+            nodes, locality = chance.choice((2, 3, 3)), chance.choice(
+                ('node', 'socket', 'any', 'any'))
             vfs = f'nic:{chance.choice((1, 3, 9, 20))}'
             question.flavor = Flavor(
                 'x', nodes * chance.choice((1, 2, 8, 20)),
@@ -236,9 +237,8 @@ class OneSentenceTest(base.TestCase):
                     'hw:numa_nodes': str(nodes),
                     'ghsched:vfs_locality': locality,
                     'ghsched:mem_bw_min': str(chance.choice((5, 7, 10, 20))),
-                    # VFs of a socket make guest nodes differ.
-                    **{f'ghsched:vfs.{node}': vfs for node in range(
-                        1 if locality == 'any' else nodes)}})
+                    **{f'ghsched:vfs.{node}': vfs
+                       for node in range(nodes)}})
             guests = question.check().guests
             self.assertEqual(guests, question.plan().guests, number)
             placed[locality] += guests > 0
