@@ -126,8 +126,7 @@ class CloudQueries:
     @property
     def bandwidth_totals(self) -> CloudTotals:
         """Inventories of memory bandwidth, whether in use or free."""
-        return (self.totals if self.known_totals is None
-                else self.known_totals)
+        return self.known_totals or self.totals
 
     @cached_property
     def totals(self) -> CloudTotals:

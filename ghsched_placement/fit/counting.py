@@ -108,7 +108,7 @@ def _count_unequal_guests(host: Host, need: Need,
     most = count_equal_guests(
         [node.find_limit(smallest, is_alone=False)[0] for node in host.nodes],
         len(need.nodes), most, host.list_socket_amounts(smallest))
-    least = _count_by_placing(host, need, min(most, _MOST_PLACED))
+    _after, least = place_guests(host, need, min(most, _MOST_PLACED))
     found, is_exact = _search_largest_count(
         _Search(host, need.kinds, by_kind, steps), least, most)
     # The search tries one way to divide different amounts among positions.
@@ -278,30 +278,26 @@ def _list_fitting_nodes(host: Host, part: NodeNeed,
     return [host.nodes[index].number for index in order if left[index]]
 
 
-def place_guests(host: Host, need: Need, guests: int) -> Host:
-    """Return a host's free resources after several guests are placed.
+def place_guests(host: Host, need: Need, guests: int) -> tuple[Host, int]:
+    """Place several guests, each on the host nodes that hold most of its nodes.
 
-    The guests are placed one after the other, each on the host nodes that hold
-    most of its nodes. Guests that do not fit are left out.
+    :param guests: number of guests; fewer are placed if fewer fit.
+    :returns: the host's free resources then, and the number of placed guests.
     """
     if len(need.kinds) == 1 and not host.list_socket_amounts(need.nodes[0]):
         return _place_equal_guests(host, need, min(
             guests, host.count_without_nodes(need)))
-    for _guest in range(guests):
+    for guest in range(guests):
         chosen = choose_host_nodes(host, need)
         if chosen is None:
-            break
+            return host, guest
         host = host.subtract_guest(need, chosen)
-    return host
+    return host, guests
 
 
-def _place_equal_guests(host: Host, need: Need, guests: int) -> Host:
-    """Return a host after some guests are placed whose NUMA nodes are equal.
-
-    Each guest takes the host nodes that can hold most further guest nodes.
-
-    :param guests: number of guests; fewer are placed if fewer fit.
-    """
+def _place_equal_guests(host: Host, need: Need,
+                        guests: int) -> tuple[Host, int]:
+    """Place guests whose NUMA nodes are equal; see :func:`place_guests`."""
     part, width = need.nodes[0], len(need.nodes)
     left = sorted((-node.count_guest_nodes(part), node.number)
                   for node in host.nodes)
@@ -314,7 +310,7 @@ def _place_equal_guests(host: Host, need: Need, guests: int) -> Host:
         left = sorted((*((count + 1, number) for count, number
                          in left[:width]), *left[width:]))
     return host.subtract_guests(need, guests, {
-        number: (part, times) for number, times in taken.items()})
+        number: (part, times) for number, times in taken.items()}), guests
 
 
 def count_guests_without_nodes(host: Host, need: Need) -> int:
@@ -331,19 +327,6 @@ def count_guests_without_nodes(host: Host, need: Need) -> int:
             free = sum(node.free[place] for node in host.nodes)
             guests = min(guests, free // asked)
     return max(0, guests)
-
-
-def _count_by_placing(host: Host, need: Need, most: int) -> int:
-    """Return how many guests fit if they are placed one after the other.
-
-    :returns: a lower bound of the number that fits.
-    """
-    for guests in range(most):
-        chosen = choose_host_nodes(host, need)
-        if chosen is None:
-            return guests
-        host = host.subtract_guest(need, chosen)
-    return most
 
 
 def _find_common_need(kinds: Sequence[NodeNeed]) -> NodeNeed:

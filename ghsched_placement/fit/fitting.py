@@ -163,7 +163,7 @@ def count_guests(host: capacity.HostInventory,
             is_exact=found.is_exact and more.is_exact)
         if found.sharing or demand is demands[-1]:
             break
-        free = counting.place_guests(free, need, more.guests)
+        free, _placed = counting.place_guests(free, need, more.guests)
     return found
 
 
@@ -182,7 +182,7 @@ def _count_guests(host: capacity.HostInventory, free: model.Host,
     own, sharing = counting.count_guests(free, need), model.Count(0)
     if 0 in own.of_host and _can_share_on_all_guest_nodes(host, demand):
         sharing = counting.count_guests(
-            counting.place_guests(free, need, own.guests),
+            counting.place_guests(free, need, own.guests)[0],
             demand.make_need(host, shares_group=True))
     return Verdict(
         host.name, guests=own.guests + sharing.guests, sharing=sharing.guests,

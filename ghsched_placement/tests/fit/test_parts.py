@@ -120,8 +120,8 @@ class JudgedTest(base.TestCase):
             while chosen := counting.choose_host_nodes(now, need):
                 now, placed = now.subtract_guest(need, chosen), placed + 1
             self.assertEqual(counting.count_guests(host, need).guests, placed)
-            self.assertEqual(now.nodes, counting.place_guests(
-                host, need, placed + 1).nodes)
+            after, number = counting.place_guests(host, need, placed + 1)
+            self.assertEqual((now.nodes, placed), (after.nodes, number))
 
 
 class NodeTest(base.TestCase):
