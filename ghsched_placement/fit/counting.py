@@ -279,7 +279,7 @@ def _list_fitting_nodes(host: Host, part: NodeNeed,
 
 
 def place_guests(host: Host, need: Need, guests: int) -> tuple[Host, int]:
-    """Place several guests, each on the host nodes that hold most of its nodes.
+    """Place guests, each on the host nodes that hold most of its nodes.
 
     :param guests: number of guests; fewer are placed if fewer fit.
     :returns: the host's free resources then, and the number of placed guests.
