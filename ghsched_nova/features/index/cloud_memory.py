@@ -74,10 +74,9 @@ class CloudMemory:
         has_trait = cloud.has_trait
         return dataclasses.replace(
             cloud, ask=self._make_ask(cloud.ask),
-            known_nodes=[
-                Pf(view.row.uuid, names.make_numa_provider_uuid(
-                    view.row.uuid, node), free)
-                for view in views for node, free in view.bandwidth.items()],
+            # Nobody asks which of the host's nodes they are.
+            known_nodes=[Pf(view.row.uuid, '', free) for view in views
+                         for free in view.bandwidth.values()],
             known_totals=_read_bandwidth_totals(views),
             has_trait=has_trait and (lambda trait: self.remember(
                 trait, lambda: has_trait(trait))))
@@ -96,17 +95,18 @@ class CloudMemory:
 
 
 def _read_bandwidth_totals(views: Iterable[HostView]) -> CloudTotals | None:
-    """Return the bandwidth of all NUMA nodes of hosts, as hosts report it.
+    """Return the bandwidth of NUMA nodes in all, with all of it in use.
+
+    The index shows that too little is free. Equal hosts are listed once.
 
     :returns: None if a host does not report it.
     """
-    found = []
+    found = set[tuple[int, ...]]()
     for view in views:
         left = view.row.placement_headroom
-        if left is None or not left.capacity.keys() >= view.bandwidth.keys():
+        if left is None or not left.capacity.keys() >= left.bandwidth.keys():
             return None
-        found.append(HostTotals(nodes=tuple(
-            {names.MEM_BW_PCT: Stock(whole,
-                                     whole - view.bandwidth.get(node, 0))}
-            for node, whole in left.capacity.items())))
-    return CloudTotals(tuple(found), is_complete=True)
+        found.add(tuple(left.capacity.values()))
+    return CloudTotals(tuple(HostTotals(nodes=tuple(
+        {names.MEM_BW_PCT: Stock(whole, whole)} for whole in of_host))
+        for of_host in found), is_complete=True)
