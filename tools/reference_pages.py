@@ -37,6 +37,7 @@ import command_pages  # noqa: E402
 from ghsched_nova import conf  # noqa: E402
 from ghsched_nova.nova_fixes import rows  # noqa: E402
 from ghsched_nova.nova_seams import registry  # noqa: E402
+from ghsched_placement.flavor import key_names  # noqa: E402
 from ghsched_placement.flavor import keys  # noqa: E402
 
 PAGES = tuple(
@@ -80,8 +81,8 @@ def describe_keys() -> Iterator[str]:
     yield from _render_table(
         ('Key', 'Value', 'Meaning'), '30 22 48', (
             (f'`{key.extra_spec}`_', _describe_values(key), key.summary)
-            for key in keys.KEYS))
-    for key in keys.KEYS:
+            for key in key_names.KEYS))
+    for key in key_names.KEYS:
         yield from (key.extra_spec, '-' * len(key.extra_spec), '')
         yield from _wrap(f'{key.summary} {key.details}'.rstrip(), '')
         yield from ('', f':Value: {_describe_values(key)}',

@@ -35,6 +35,7 @@ from oslo_log import log as logging
 
 from ghsched_nova.nova_seams import parts
 from ghsched_nova.nova_seams import registry
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.query import request
@@ -105,7 +106,7 @@ def check_flavor(extra_specs: Mapping[str, str], changed: Collection[str],
 def register() -> list[base.ExtraSpecValidator]:
     """Return the validators of ghsched's extra specs for nova-api."""
     validators = []
-    for key in keys.KEYS:
+    for key in key_names.KEYS:
         validators.append(_make_validator(key, key.extra_spec, []))
         if key.per_node:
             validators.append(_make_validator(

@@ -14,7 +14,7 @@
 
 ``tools/delete_features.py --in-place NAME`` deletes a feature: its folders,
 its entries in the lists of features, and its tests. The core keeps the names
-that others rely on: its keys (flavor.keys), which are refused from then on,
+that others rely on: the keys in flavor.keys, which are refused from then on,
 the fields of NodePolicy for keys of guest NUMA nodes, its resource classes and
 traits (providers.names), and its options of ``[ghsched]`` (ghsched_nova.conf).
 """
@@ -30,6 +30,6 @@ from ghsched_placement.features.rebalance import affinity_part
 from ghsched_placement.flavor.parts import Feature
 
 FEATURES: tuple[Feature, ...] = (
-    bursts.FEATURE, l3_ways.FEATURE, scheduling.FEATURE, topology_part.FEATURE,
-    affinity_part.FEATURE, channel_part.FEATURE, hints_part.FEATURE,
+    bursts.FEATURE, l3_ways.FEATURE, scheduling.FEATURE, affinity_part.FEATURE,
+    topology_part.FEATURE, channel_part.FEATURE, hints_part.FEATURE,
     cache_part.FEATURE)

@@ -46,6 +46,6 @@ NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     'explain': ('guest_topology', 'planner', 'pv_hints', 'real_time',
                 'rebalance'),
     'metering': ('service_level',),
-    'top': ('history', 'interrupts', 'load', 'service_level'),
+    'top': ('history', 'interrupts', 'load', 'real_time', 'service_level'),
     'exporter': ('load', 'planner', 'top'),
 })

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import itertools
 
 from ghsched_placement.base.errors import PolicyError
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 
 #: Default of ghsched:numa_max.
@@ -174,7 +175,7 @@ def refuse_auto_conflicts(extra_specs: Mapping[str, str]) -> None:
             f'{keys.VCPU_CLASSES.extra_spec}: the guest NUMA node of a vCPU '
             'would not be known')
     for extra_spec in sorted(extra_specs):
-        named = keys.BY_NAME.get(
+        named = key_names.BY_NAME.get(
             extra_spec.partition(':')[2].partition('.')[0])
         if extra_spec.startswith(_BY_NODE):
             raise PolicyError(

@@ -20,7 +20,7 @@ from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features import declared
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import key_names
-from ghsched_placement.flavor.key_values import split_extra_spec
+from ghsched_placement.flavor.key_names import split_extra_spec
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.query.requested_classes import find_requested_classes
@@ -76,7 +76,7 @@ def _group_related_extra_specs(ours: Mapping[str, str],
     apart = frozenset(itertools.chain(*together))
     for chosen in ((keys.VFS,), *((*those, *auto_nodes.KEYS)
                                   for those in together),
-                   [key for key in keys.KEYS
+                   [key for key in key_names.KEYS
                     if not key.per_node and key not in apart]):
         yield {extra_spec: ours[extra_spec]
                for extra_spec, (key, _node) in split.items() if key in chosen}

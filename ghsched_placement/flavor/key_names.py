@@ -10,22 +10,33 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Find misspelled names of ghsched extra specs (pure)."""
+"""Table of all ``ghsched:`` extra specs, and their names in flavors (pure)."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import difflib
 import re
 
 from ghsched_placement.base.errors import PolicyError
+from ghsched_placement.features import declared
+from ghsched_placement.flavor.key_values import NEEDS_TOPOLOGY
+from ghsched_placement.flavor.key_values import PREFIX
 from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import vcpu_classes
 
-_PREFIX = keys.NAMESPACE + ':'
+#: All keys, those of the features after those of the core.
+KEYS: tuple[keys.Key, ...] = (*keys.CORE, *(
+    key for feature in declared.FEATURES for key in feature.keys))
+
+BY_NAME: dict[str, keys.Key] = {key.name: key for key in KEYS}
+
+_KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
+_NODE = re.compile(r'0|[1-9][0-9]{0,3}')
 
 #: Similarity to an extra spec of ghsched, from 0 to 1, above which an unknown
 #: name counts as a typing error.
 _ALIKE = 0.85
-
 
 #: The word of our namespace, with whatever stands in place of the colon.
 _NAMED = re.compile(rf'\s*{keys.NAMESPACE}(?:[^a-z0-9]|$)\s*', re.IGNORECASE)
@@ -46,9 +57,9 @@ def guess_extra_spec(extra_spec: str) -> str | None:
     rest = extra_spec[named.end():] if named else extra_spec
     name, dot, node = rest.partition('.')
     name = name.strip().lower()
-    if named or name.startswith(_OWN_NAMES) and name in keys.BY_NAME:
+    if named or name.startswith(_OWN_NAMES) and name in BY_NAME:
         name = f'{keys.NAMESPACE}:{name}'
-    known = {key.extra_spec.lower(): key.extra_spec for key in keys.KEYS}
+    known = {key.extra_spec.lower(): key.extra_spec for key in KEYS}
     found = difflib.get_close_matches(name, known, 1, _ALIKE)
     return known[found[0]] + dot + node if found else None
 
@@ -71,7 +82,7 @@ def _add_prefix(extra_spec: str) -> str | None:
     :returns: None if ghsched has no extra spec of this name.
     """
     name, dot, node = extra_spec.strip().lower().partition('.')
-    key = keys.BY_NAME.get(name)
+    key = BY_NAME.get(name)
     return None if key is None else key.extra_spec + dot + node
 
 
@@ -81,7 +92,7 @@ def find_misspelt_keys(extra_specs: Iterable[str]) -> Iterator[PolicyError]:
     :param extra_specs: names of the extra specs.
     """
     for extra_spec in sorted(extra_specs):
-        if extra_spec.startswith(_PREFIX):
+        if extra_spec.startswith(PREFIX):
             continue
         nearest = guess_extra_spec(extra_spec)
         if nearest:
@@ -95,9 +106,61 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
     it may be a property of host aggregates.
     """
     for extra_spec in sorted(extra_specs):
-        if extra_spec.startswith(_PREFIX) or guess_extra_spec(extra_spec):
+        if extra_spec.startswith(PREFIX) or guess_extra_spec(extra_spec):
             continue
         meant = _add_prefix(extra_spec)
         if meant or is_in_ghsched_namespace(extra_spec):
             yield (f'{extra_spec} is no key of ghsched, whose keys have the '
-                   f'form {meant or _PREFIX + "NAME"}')
+                   f'form {meant or PREFIX + "NAME"}')
+
+
+def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:
+    """Split an extra spec's name into its key and its guest node or class.
+
+    ``ghsched:mem_bw_min.1`` is the key ``mem_bw_min`` for guest NUMA node 1,
+    and ``ghsched:mem_bw_min.latency`` for the vCPU class ``latency``.
+
+    :returns: the key, and the number of a guest NUMA node, the name of a vCPU
+        class, or None.
+    :raises PolicyError: for an unknown key, or for a guest NUMA node or class
+        if the key cannot be set for single ones.
+    """
+    match = _KEY.fullmatch(extra_spec[len(PREFIX):])
+    key = BY_NAME.get(match['name']) if match else None
+    if match is None or key is None:
+        nearest = guess_extra_spec(extra_spec)
+        if nearest not in (None, extra_spec):
+            raise PolicyError(extra_spec,
+                              f'unknown key; do you mean {nearest}?')
+        known = ', '.join(k.extra_spec for k in KEYS)
+        raise PolicyError(extra_spec, f'unknown key; known are {known}')
+    if match['node'] is None:
+        return key, None
+    if not key.per_node:
+        raise PolicyError(extra_spec, 'this key holds for the whole guest and '
+                                      'takes no guest NUMA node')
+    if _NODE.fullmatch(match['node']):
+        return key, int(match['node'])
+    if key.per_class and vcpu_classes.is_class_name(match['node']):
+        return key, str(match['node'])
+    raise PolicyError(
+        extra_spec, 'the part after the dot must be the number of a guest '
+        'NUMA node' + (f' or a class of {keys.VCPU_CLASSES.extra_spec}'
+                       if key.per_class else ''))
+
+
+def check_guest_nodes_exist(extra_specs: Mapping[str, str],
+                            guest_nodes: int) -> None:
+    """Refuse extra specs for guest NUMA nodes that the guest does not have.
+
+    :param guest_nodes: number of guest NUMA nodes.
+    :raises PolicyError: for the first of these extra specs.
+    """
+    for extra_spec in extra_specs:
+        key, node = split_extra_spec(extra_spec)
+        if key.per_node and not guest_nodes:
+            raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
+        if isinstance(node, int) and node >= guest_nodes:
+            raise PolicyError(
+                extra_spec, f'the guest has no NUMA node {node}, it has '
+                            f'{guest_nodes} (counted from 0)')

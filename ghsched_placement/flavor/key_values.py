@@ -10,20 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Names and values of the keys of ghsched, parsed one by one (pure)."""
+"""Values of the keys of ghsched, parsed one by one (pure)."""
 
-from collections.abc import Mapping
 import re
 
 from ghsched_placement.base import cpulist
 from ghsched_placement.base.errors import PolicyError
-from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import vcpu_classes
 
 PREFIX = keys.NAMESPACE + ':'
-_KEY = re.compile(r'(?P<name>[^.]+)(?:\.(?P<node>.*))?', re.DOTALL)
-_NODE = re.compile(r'0|[1-9][0-9]{0,3}')
 _INT = re.compile(r'[+-]?[0-9]+')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,62}')
 _DEVICES = re.compile(r'\s*([^\s:,](?:[^:,]*[^\s:,])?)\s*:'
@@ -39,41 +35,6 @@ NEEDS_TOPOLOGY = (f'needs a guest NUMA topology; set {keys.NUMA_NODES} or '
 Devices = tuple[tuple[str, int], ...]
 
 Value = int | bool | str | Devices | vcpu_classes.NamedVcpus
-
-
-def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:
-    """Split an extra spec's name into its key and its guest node or class.
-
-    ``ghsched:mem_bw_min.1`` is the key ``mem_bw_min`` for guest NUMA node 1,
-    and ``ghsched:mem_bw_min.latency`` for the vCPU class ``latency``.
-
-    :returns: the key, and the number of a guest NUMA node, the name of a vCPU
-        class, or None.
-    :raises PolicyError: for an unknown key, or for a guest NUMA node or class
-        if the key cannot be set for single ones.
-    """
-    match = _KEY.fullmatch(extra_spec[len(PREFIX):])
-    key = keys.BY_NAME.get(match['name']) if match else None
-    if match is None or key is None:
-        nearest = key_names.guess_extra_spec(extra_spec)
-        if nearest not in (None, extra_spec):
-            raise PolicyError(extra_spec,
-                              f'unknown key; do you mean {nearest}?')
-        known = ', '.join(k.extra_spec for k in keys.KEYS)
-        raise PolicyError(extra_spec, f'unknown key; known are {known}')
-    if match['node'] is None:
-        return key, None
-    if not key.per_node:
-        raise PolicyError(extra_spec, 'this key holds for the whole guest and '
-                                      'takes no guest NUMA node')
-    if _NODE.fullmatch(match['node']):
-        return key, int(match['node'])
-    if key.per_class and vcpu_classes.is_class_name(match['node']):
-        return key, str(match['node'])
-    raise PolicyError(
-        extra_spec, 'the part after the dot must be the number of a guest '
-        'NUMA node' + (f' or a class of {keys.VCPU_CLASSES.extra_spec}'
-                       if key.per_class else ''))
 
 
 def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
@@ -105,18 +66,20 @@ def parse_extra_spec_value(extra_spec: str, key: keys.Key, text: str) -> Value:
     if key.kind == 'devices':
         return _parse_devices(extra_spec, text)
     if key.kind == 'vcpus':
-        parse_vcpu_mask(text)
+        parse_vcpu_mask(extra_spec, text)
         return text
     if key.kind == 'classes':
         return vcpu_classes.parse_vcpu_classes(text)
     return _parse_number(extra_spec, key, text)
 
 
-def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
+def parse_vcpu_mask(extra_spec: str, mask: str,
+                    count: int = 0) -> frozenset[int]:
     """Parse a mask such as ``2-3`` or ``^0-1`` into a set of vCPU numbers.
 
     ``^`` selects all vCPUs except the listed ones.
 
+    :param extra_spec: full name of the extra spec, for the error.
     :param count: number of vCPUs of the guest, needed for masks with ``^``.
     :raises PolicyError: for a malformed mask.
     """
@@ -128,8 +91,7 @@ def parse_vcpu_mask(mask: str, count: int = 0) -> frozenset[int]:
             raise cpulist.CpuListError(f'{mask!r} has an empty part')
         return cpulist.parse_cpu_list(','.join(rules))
     except cpulist.CpuListError as error:
-        raise PolicyError(keys.VCPU_SCHEDULER_MASK.extra_spec,
-                          str(error)) from None
+        raise PolicyError(extra_spec, str(error)) from None
 
 
 def _parse_name(extra_spec: str, text: str) -> str:
@@ -173,20 +135,3 @@ def _parse_devices(extra_spec: str, text: str) -> Devices:
                               f'the alias {match[1]!r} is given twice')
         found.append((match[1], int(match[2])))
     return tuple(found)
-
-
-def check_guest_nodes_exist(extra_specs: Mapping[str, str],
-                            guest_nodes: int) -> None:
-    """Refuse extra specs for guest NUMA nodes that the guest does not have.
-
-    :param guest_nodes: number of guest NUMA nodes.
-    :raises PolicyError: for the first of these extra specs.
-    """
-    for extra_spec in extra_specs:
-        key, node = split_extra_spec(extra_spec)
-        if key.per_node and not guest_nodes:
-            raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
-        if isinstance(node, int) and node >= guest_nodes:
-            raise PolicyError(
-                extra_spec, f'the guest has no NUMA node {node}, it has '
-                            f'{guest_nodes} (counted from 0)')

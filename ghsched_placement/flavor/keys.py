@@ -10,11 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Table of all ``ghsched:`` extra specs of flavors.
+"""``ghsched:`` extra specs of flavors that the core or several features read.
 
-The parser (:mod:`ghsched_placement.flavor.policy`), Nova's API validators
-(:mod:`ghsched_nova.api.extra_specs`) and the generated reference page all
-read this one table.
+Those of one feature are in its folder;
+:data:`ghsched_placement.flavor.key_names.KEYS` has all. The parser
+(:mod:`ghsched_placement.flavor.policy`), Nova's API validators
+(:mod:`ghsched_nova.api.extra_specs`) and the generated reference page read
+that one table.
 """
 
 from dataclasses import dataclass
@@ -169,9 +171,6 @@ REQUIRED = 'required'
 PREFERRED = 'preferred'
 NONE = 'none'
 
-#: Host CPUs that no guest has for itself, as a value of an extra spec.
-HOUSEKEEPING = 'housekeeping'
-
 DEVICE_NUMA = Key(
     name='device_numa', title='NUMA node of devices',
     kind='enum', per_node=False, default_text='none',
@@ -229,77 +228,6 @@ VCPU_SCHEDULER = Key(
             'sets fifo with the one priority of the host. deadline needs the '
             'same, and a host that offers it; see ghsched:vcpu_runtime_us.')
 
-VCPU_PRIORITY = Key(
-    name='vcpu_priority', title='vCPU real-time priority',
-    kind='int', per_node=False, minimum=1, maximum=99,
-    default_text='1',
-    summary='Priority of the vCPU threads under fifo or rr; the higher value '
-            'wins.',
-    details='A host refuses priorities above its '
-            '[ghsched]realtime_priority_max: threaded interrupt handlers of '
-            'the host have 50, and a guest above them can starve the devices '
-            'that it waits for.')
-
-VCPU_RUNTIME_US = Key(
-    name='vcpu_runtime_us', title='vCPU runtime (microseconds)',
-    kind='int', per_node=False, minimum=2,
-    maximum=4194304, default_text='none; deadline needs it',
-    summary='Microseconds that a vCPU under deadline may run in each period.',
-    details='The kernel holds a vCPU to it. At most the share of the period '
-            'that every kernel leaves to such threads by default, 90 %. With '
-            'hw:cpu_policy=shared it is also for fifo and rr, which need it '
-            'then: Placement counts it on the host NUMA node '
-            '(CUSTOM_RT_CPU_PERMILLE), and the kernel does not hold the vCPU '
-            'to it.')
-
-VCPU_PERIOD_US = Key(
-    name='vcpu_period_us', title='vCPU period (microseconds)',
-    kind='int', per_node=False, minimum=100,
-    maximum=4194304, default_text='none; deadline needs it',
-    summary='Period of a vCPU under deadline, in microseconds; on shared CPUs '
-            'of one under fifo or rr, too.')
-
-VCPU_DEADLINE_US = Key(
-    name='vcpu_deadline_us', title='vCPU deadline (microseconds)',
-    kind='int', per_node=False, minimum=2,
-    maximum=4194304, default_text='the period',
-    summary='Microseconds from the beginning of a period in which a vCPU '
-            'under deadline has had its runtime.')
-
-VCPU_SCHEDULER_MASK = Key(
-    name='vcpu_scheduler_mask', title='vCPUs with the scheduling class',
-    kind='vcpus', per_node=False,
-    default_text='all vCPUs',
-    summary='The vCPUs that ghsched:vcpu_scheduler is for, as 2-3, or as '
-            '^0-1 for all others.')
-
-EMULATOR_SCHEDULER = Key(
-    name='emulator_scheduler', title='Emulator scheduling class',
-    kind='enum', per_node=False,
-    default_text="the kernel's own, other", choices=SCHEDULERS,
-    summary="Scheduling class of QEMU's main thread on the host.",
-    details='With fifo or rr it must not run on the CPUs of the vCPUs: set '
-            'hw:emulator_threads_policy.')
-
-EMULATOR_PRIORITY = Key(
-    name='emulator_priority', title='Emulator real-time priority',
-    kind='int', per_node=False, minimum=1,
-    maximum=99, default_text='1',
-    summary="Priority of QEMU's main thread under fifo or rr.")
-
-IOTHREAD_SCHEDULER = Key(
-    name='iothread_scheduler', title='I/O thread scheduling class',
-    kind='enum', per_node=False,
-    default_text="the kernel's own, other", choices=SCHEDULERS,
-    summary='Scheduling class of the I/O threads of the guest, where Nova '
-            'gives it some.')
-
-IOTHREAD_PRIORITY = Key(
-    name='iothread_priority', title='I/O thread real-time priority',
-    kind='int', per_node=False, minimum=1,
-    maximum=99, default_text='1',
-    summary='Priority of the I/O threads under fifo or rr.')
-
 LOCK_MEMORY = Key(
     name='lock_memory', title='Lock memory',
     kind='bool', per_node=False, default_text='false',
@@ -307,90 +235,6 @@ LOCK_MEMORY = Key(
             'is never swapped out or merged.',
     details='The whole of QEMU is locked, which is more than the memory of '
             'the flavor; keep some in reserved_host_memory_mb.')
-
-IRQ_BYPASS = Key(
-    name='irq_bypass', title='Interrupt bypass',
-    kind='enum', per_node=False,
-    default_text='whatever the host does', choices=(REQUIRED, PREFERRED),
-    summary='Whether interrupts of passthrough devices reach the guest '
-            'without the hypervisor (GICv4, posted interrupts, AVIC).',
-    details='With required only hosts are chosen whose KVM does that. With '
-            'either, the vCPUs need CPUs of their own '
-            '(hw:cpu_policy=dedicated), because a vCPU that moves costs its '
-            'interrupts a detour, and QEMU needs others beside them '
-            '(hw:emulator_threads_policy): its main thread and I/O threads '
-            'are kept off the CPUs of the vCPUs. Where a host has none for '
-            'them, required refuses the guest.')
-
-IRQ_AFFINITY = Key(
-    name='irq_affinity', title='CPUs for interrupts',
-    kind='enum', per_node=False,
-    default_text='wherever the kernel sends them', choices=(HOUSEKEEPING,),
-    summary='Which CPUs of the host handle interrupts of passthrough devices '
-            'that do not bypass the hypervisor.',
-    details='With housekeeping those of the NUMA node of the device that are '
-            'neither in [compute]cpu_dedicated_set nor isolated, so that no '
-            'vCPU with a CPU of its own is interrupted for another guest. '
-            'nova-compute sets it with each report of resources, because the '
-            'driver in the guest makes new interrupts when it likes.')
-
-AFFINITY_GROUP = Key(
-    name='affinity_group', title='Affinity group',
-    kind='name', per_node=False,
-    default_text='none; guests that talk to each other are still found by '
-                 'what is measured',
-    summary='Name of a group of guests of one project that should be on the '
-            'same host NUMA node.',
-    details='A wish, for the rebalancing of guests that run: it is followed '
-            'as long as the node has room and is no bottleneck, and never '
-            'against what Placement has allocated. Groups of different '
-            'projects with the same name are different groups. 1 to 63 '
-            'letters, digits, dots, hyphens and underscores.')
-
-GUEST_TOPOLOGY = Key(
-    name='guest_topology', title='Guest topology',
-    kind='enum', per_node=False,
-    default_text='what Nova gives it', choices=('host',),
-    summary='Whether the guest sees the part of the host that backs it.',
-    details='With host the guest sees the distances of its NUMA nodes, '
-            'latency and bandwidth of their memory where the firmware of the '
-            'host tells (bandwidth is what the guest is guaranteed, or else '
-            'its cap; a latency that the firmware does not tell is that of '
-            'the slowest known node, or else 100 ns), sockets, dies, '
-            'clusters, cores and threads as its vCPUs are pinned, on x86 a '
-            'CPU cache, and its own policy as an OEM string of SMBIOS. vCPUs '
-            'that are not pinned to one CPU each are cores of one die for '
-            'each guest NUMA node. Needs a guest NUMA topology, and cannot be '
-            'combined with hw:cpu_sockets, hw:cpu_cores or hw:cpu_threads. '
-            'A guest keeps what it saw at its start until it is started '
-            'again, on whichever host it is.')
-
-GUEST_CHANNEL = Key(
-    name='guest_channel', title='Channel between guest and host',
-    kind='enum', per_node=False, default_text=NONE,
-    choices=(NONE, 'read', 'write'),
-    summary='Whether the guest has a channel on which the host tells it its '
-            'policy and what becomes of it.',
-    details='A virtio-serial port, org.openstack.ghsched.0. With read the '
-            'host writes one line of JSON when the guest starts, when its '
-            'policy or what is enforced of it changes, and when it was moved. '
-            'With write the guest may also tell how much it stalls, and move '
-            'its vCPUs between its own classes (ghsched:vcpu_classes).')
-
-PV_HINTS = Key(
-    name='pv_hints', title='Paravirtual hints',
-    kind='enum', per_node=False, default_text=NONE,
-    choices=(NONE, 'dedicated'),
-    summary='Whether KVM announces to the guest kernel that each vCPU has a '
-            'host CPU of its own.',
-    details='With dedicated KVM gives the guest hint-dedicated (spinlocks and '
-            'TLB flushes as on bare metal, and an idle vCPU polls for a while '
-            'before it halts) and poll-control (the host does not poll once '
-            'more). Needs hw:cpu_policy=dedicated and '
-            'hw:emulator_threads_policy, and an x86 host. Cannot be combined '
-            'with ghsched:vcpu_scheduler=deadline, whose runtime an idle vCPU '
-            'would use up, nor with hide_hypervisor_id, which hides the hints '
-            'from the guest.')
 
 CPU_CACHE = Key(
     name='cpu_cache', title='CPUs of few L3 caches',
@@ -435,13 +279,9 @@ NUMA_KEEP = Key(
     summary='Whether a server with ghsched:numa=auto keeps its number of NUMA '
             'nodes when it is resized, migrated, evacuated or unshelved.')
 
-KEYS: tuple[Key, ...] = (
+#: Keys that the core reads, and keys of guest NUMA nodes that a feature
+#: enforces. ``key_names.KEYS`` has those of the features, too.
+CORE: tuple[Key, ...] = (
     MEM_BW_MIN, MEM_BW_BURST, MEM_BW_MAX, MEM_BW_HARDLIMIT, MEM_BW_PRIORITY,
     L3_WAYS, VCPU_CLASSES, MONITOR, NUMA, NUMA_MAX, NUMA_KEEP, DEVICE_NUMA,
-    VFS, VFS_LOCALITY, VCPU_SCHEDULER, VCPU_PRIORITY, VCPU_RUNTIME_US,
-    VCPU_PERIOD_US, VCPU_DEADLINE_US, VCPU_SCHEDULER_MASK, EMULATOR_SCHEDULER,
-    EMULATOR_PRIORITY, IOTHREAD_SCHEDULER, IOTHREAD_PRIORITY, LOCK_MEMORY,
-    IRQ_BYPASS, IRQ_AFFINITY, AFFINITY_GROUP, GUEST_TOPOLOGY, GUEST_CHANNEL,
-    PV_HINTS, CPU_CACHE)
-
-BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
+    VFS, VFS_LOCALITY)

@@ -39,12 +39,13 @@ from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor.bandwidth import Accounting as Accounting
 from ghsched_placement.flavor.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.flavor import key_names
-from ghsched_placement.flavor.key_values import check_guest_nodes_exist
+from ghsched_placement.flavor.key_names import BY_NAME
+from ghsched_placement.flavor.key_names import check_guest_nodes_exist
+from ghsched_placement.flavor.key_names import split_extra_spec
 from ghsched_placement.flavor.key_values import Devices
 from ghsched_placement.flavor.key_values import NEEDS_TOPOLOGY
 from ghsched_placement.flavor.key_values import parse_extra_spec_value
 from ghsched_placement.flavor.key_values import PREFIX as _PREFIX
-from ghsched_placement.flavor.key_values import split_extra_spec
 from ghsched_placement.flavor.key_values import Value
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import FlavorValues
@@ -310,7 +311,7 @@ def refuse_unfixed_node_count(extra_specs: Mapping[str, str]) -> None:
     """
     for extra_spec in sorted(extra_specs):
         namespace, _, rest = extra_spec.partition(':')
-        key = keys.BY_NAME.get(rest.partition('.')[0])
+        key = BY_NAME.get(rest.partition('.')[0])
         if namespace == keys.NAMESPACE and key is not None and key.per_node:
             if keys.NUMA_NODES not in extra_specs and (
                     not auto_nodes.is_node_count_undecided(extra_specs)):
@@ -441,7 +442,7 @@ def _make_classes_and_nodes(
     named = tuple(vcpus_by_class.items())
     if of_class:
         vcpu_classes.refuse_unknown_classes(
-            ((f'{keys.BY_NAME[key].extra_spec}.{name}', name)
+            ((f'{BY_NAME[key].extra_spec}.{name}', name)
              for name, those in of_class.items() for key in those), named)
     if not named:
         return (), tuple(
@@ -465,9 +466,9 @@ def _make_classes(named: vcpu_classes.NamedVcpus, values: '_Values',
     """
     general, special, of_class, _vcpus = values
     for key in (*general, *(key for key, _node in special)):
-        if not keys.BY_NAME[key].per_class:
+        if not BY_NAME[key].per_class:
             raise PolicyError(
-                keys.BY_NAME[key].extra_spec,
+                BY_NAME[key].extra_spec,
                 f'cannot be combined with {keys.VCPU_CLASSES.extra_spec}')
     given = of_class.keys() | (
         {vcpu_classes.DEFAULT} if general or special else set())

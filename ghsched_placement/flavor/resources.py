@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features import declared
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.parts import Resource
 
@@ -61,4 +62,4 @@ def refuse_unread_keys(names: Set[str]) -> None:
     enforced = _NODE_KEYS | {key.name for feature in declared.FEATURES
                              for key in feature.node_keys}
     for name in sorted(names - enforced):
-        raise PolicyError(keys.BY_NAME[name].extra_spec, NOT_READ)
+        raise PolicyError(key_names.BY_NAME[name].extra_spec, NOT_READ)

@@ -21,6 +21,7 @@ import os
 import pathlib
 import re
 
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -53,7 +54,8 @@ def make_metadata_namespace():
         'protected': True,
         'resource_type_associations': [{
             'name': 'OS::Nova::Flavor', 'prefix': f'{keys.NAMESPACE}:'}],
-        'properties': {key.name: _make_property(key) for key in keys.KEYS},
+        'properties': {key.name: _make_property(key)
+                       for key in key_names.KEYS},
     }
 
 
@@ -84,22 +86,22 @@ class MetadefsTest(base.TestCase):
         document = make_metadata_namespace()
         association, = document['resource_type_associations']
         self.assertEqual('ghsched:', association['prefix'])
-        self.assertEqual([key.name for key in keys.KEYS],
+        self.assertEqual([key.name for key in key_names.KEYS],
                          list(document['properties']))
         for prop in document['properties'].values():
             self.assertIn(prop['type'], ('integer', 'boolean', 'string'))
 
     def test_texts_of_keys_have_no_markup(self):
         """Horizon and the API show them as they are."""
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             for text in (key.title, key.summary, key.details,
                          key.default_text):
                 self.assertIsNone(MARKUP.search(text), text)
 
     def test_titles_of_keys_are_words_for_people(self):
-        titles = [key.title for key in keys.KEYS]
+        titles = [key.title for key in key_names.KEYS]
         self.assertEqual(len(titles), len(set(titles)))
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             self.assertNotIn('_', key.title)
             self.assertTrue(key.title[0].isupper() or key.title[:4] == 'vCPU',
                             key.title)

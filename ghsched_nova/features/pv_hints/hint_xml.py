@@ -27,7 +27,6 @@ from ghsched_nova.guest import document
 from ghsched_nova.guest import thread_pins
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features.pv_hints import hints_part
-from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 
 _HINTS = ('hint-dedicated', 'poll-control')
@@ -49,16 +48,16 @@ def render_hints(xml: str) -> str:
     root = document.parse_document(xml)
     arch = document.read_arch(root)
     if arch and arch not in document.X86:
-        raise PolicyError(keys.PV_HINTS.extra_spec,
+        raise PolicyError(hints_part.PV_HINTS.extra_spec,
                           f'KVM has these hints for x86 only, not for {arch}')
     hidden = root.find('features/kvm/hidden')
     if hidden is not None and hidden.get('state') == 'on':
         raise PolicyError(
-            keys.PV_HINTS.extra_spec,
+            hints_part.PV_HINTS.extra_spec,
             'the guest could not see the hints: remove img_hide_hypervisor_id '
             'from the image')
     if not thread_pins.exclude_vcpu_cpus(root):
-        raise PolicyError(keys.PV_HINTS.extra_spec, NO_CPUS)
+        raise PolicyError(hints_part.PV_HINTS.extra_spec, NO_CPUS)
     features = document.find_or_insert_child(root, 'features')
     kvm = document.find_or_insert_child(features, 'kvm')
     for name in _HINTS:

@@ -20,7 +20,6 @@ from ghsched_nova.guest import document
 from ghsched_nova.host import compute_hooks
 from ghsched_placement.base.errors import PolicyError
 from ghsched_placement.features.pv_hints import hints_part
-from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.providers.host_description import HostDescription
 
@@ -62,7 +61,7 @@ class ParavirtualHints(compute_hooks.ComputeHooks):
         """
         if (policy.get_part(hints_part.HintsPart).is_dedicated
                 and emulator_policy == 'share' and not has_shared_cpus):
-            raise PolicyError(keys.PV_HINTS.extra_spec, hint_xml.NO_CPUS)
+            raise PolicyError(hints_part.PV_HINTS.extra_spec, hint_xml.NO_CPUS)
 
 
 def make_compute_hooks(_services: compute_hooks.ComputeServices

@@ -32,6 +32,7 @@ from ghsched_nova.features.real_time import survey
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_placement.features.real_time import scheduling as classes
+from ghsched_placement.features.real_time import thread_keys
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import GuestPolicy
 from ghsched_placement.flavor.policy import PolicyError
@@ -353,8 +354,8 @@ def _find_priority_key(policy: GuestPolicy, priority: int) -> keys.Key:
     :param priority: the requested priority.
     """
     threads = policy.get_part(classes.ThreadPolicy)
-    for one, key in ((threads.vcpus, keys.VCPU_PRIORITY),
-                     (threads.emulator, keys.EMULATOR_PRIORITY)):
+    for one, key in ((threads.vcpus, thread_keys.VCPU_PRIORITY),
+                     (threads.emulator, thread_keys.EMULATOR_PRIORITY)):
         if one is not None and one.priority == priority:
             return key
-    return keys.IOTHREAD_PRIORITY
+    return thread_keys.IOTHREAD_PRIORITY

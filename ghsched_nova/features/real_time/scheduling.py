@@ -34,6 +34,7 @@ from ghsched_placement.features.real_time.scheduling import (
     list_scheduled_vcpus)
 from ghsched_placement.features.real_time.scheduling import Scheduling
 from ghsched_placement.features.real_time.scheduling import ThreadPolicy
+from ghsched_placement.features.real_time import thread_keys
 from ghsched_placement.flavor import keys
 
 #: Scheduling class of threads without an element; libvirt has no name for
@@ -99,7 +100,7 @@ def render_scheduling(xml: str, policy: ThreadPolicy) -> str:
     if (bypass and not thread_pins.exclude_vcpu_cpus(root)
             and policy.irq_bypass == keys.REQUIRED):
         raise PolicyError(
-            keys.IRQ_BYPASS.extra_spec,
+            thread_keys.IRQ_BYPASS.extra_spec,
             'QEMU has no CPUs other than those of the vCPUs')
     _exclude_realtime_cpus(root, policy)
     vcpus = thread_pins.read_thread_count(root, 'vcpu', 1)
@@ -167,7 +168,7 @@ def has_housekeeping_irqs(root: etree._Element) -> bool:
 
     :param root: root element of the domain XML.
     """
-    return any(one.get('affinity') == keys.HOUSEKEEPING
+    return any(one.get('affinity') == thread_keys.HOUSEKEEPING
                for one in root.findall(f'metadata/{_INTERRUPTS}'))
 
 

@@ -32,6 +32,7 @@ from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
 from ghsched_nova.guest import pci_topology
 from ghsched_nova.monitor import view
+from ghsched_placement.features.real_time import thread_keys
 from ghsched_placement.flavor import keys
 
 #: Seconds after which the policy of a guest is read again: it may be changed
@@ -53,7 +54,7 @@ _VCPU_COUNTER = re.compile(
 
 #: Extra spec of the flavor, which newer releases of Nova write.
 _IRQ_BYPASS = ('{*}flavor/{*}extraSpecs/{*}extraSpec[@name='
-               f"'{keys.IRQ_BYPASS.extra_spec}']")
+               f"'{thread_keys.IRQ_BYPASS.extra_spec}']")
 
 Clock = Callable[[], float]
 

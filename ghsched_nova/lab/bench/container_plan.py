@@ -25,7 +25,7 @@ import re
 
 from ghsched_nova.lab.bench import errors
 from ghsched_placement.base import cpulist
-from ghsched_placement.flavor import keys as flavor_keys
+from ghsched_placement.flavor import key_names
 
 #: What protects the observed container, from nothing to its own vCPUs.
 ARMS = ('none', 'bind', 'keys', 'classes')
@@ -163,7 +163,7 @@ def parse_keys(name: str, text: str) -> dict[str, str]:
     :param name: of the parameter, for the message.
     :raises BenchError: when it is no such list.
     """
-    known = [key.name for key in flavor_keys.KEYS if key.per_class]
+    known = [key.name for key in key_names.KEYS if key.per_class]
     found = {}
     for entry in filter(None, text.split(',')):
         key, _equals, value = entry.partition('=')

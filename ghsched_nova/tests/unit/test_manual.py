@@ -37,7 +37,7 @@ from ghsched_nova.lab.emulator import testhost
 from ghsched_nova.tests.fixtures import guest_script
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.live_change import move_report
-from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import key_names
 from ghsched_placement.tests import base
 from tempest_plugin import config as tempest_config
 
@@ -265,7 +265,7 @@ class ManualTest(base.TestCase):
         self.assertEqual(
             {'mem_bw_mim', 'policy', 'server', 'dry', 'move', 'list', 'blame',
              'server_short'},
-            set(named) - {key.name for key in keys.KEYS})
+            set(named) - {key.name for key in key_names.KEYS})
 
     def test_all_options_of_ghsched_are_there(self):
         named = self.named(r'\[ghsched\]\s*`*([a-z][a-z0-9_]*)')

@@ -18,7 +18,7 @@ from pathlib import Path
 import sys
 from unittest import mock
 
-from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import key_names
 from ghsched_placement.tests import base
 
 TOP = Path(__file__).parents[3]
@@ -40,7 +40,7 @@ class ReferencePagesTest(base.TestCase):
         self.assertNotIn('stale row', text)
         self.assertTrue(text.startswith('Title\n\n.. made of keys\n\n'))
         self.assertTrue(text.endswith('\n\n.. end\n\nText\n'))
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             self.assertIn(f'\n{key.extra_spec}\n---', text)
         self.assertEqual(text, reference_pages.render_page(text))
 

@@ -18,6 +18,18 @@ from ghsched_placement.flavor.parts import Feature
 from ghsched_placement.flavor.parts import FlavorValues
 from ghsched_placement.flavor.parts import PolicyPart
 
+GUEST_CHANNEL = keys.Key(
+    name='guest_channel', title='Channel between guest and host',
+    kind='enum', per_node=False, default_text=keys.NONE,
+    choices=(keys.NONE, 'read', 'write'),
+    summary='Whether the guest has a channel on which the host tells it its '
+            'policy and what becomes of it.',
+    details='A virtio-serial port, org.openstack.ghsched.0. With read the '
+            'host writes one line of JSON when the guest starts, when its '
+            'policy or what is enforced of it changes, and when it was moved. '
+            'With write the guest may also tell how much it stalls, and move '
+            'its vCPUs between its own classes (ghsched:vcpu_classes).')
+
 CAPABILITY = 'GUEST_CHANNEL'
 
 
@@ -43,10 +55,10 @@ class ChannelPart(PolicyPart):
 def parse_channel_part(flavor: FlavorValues) -> ChannelPart:
     """Parse from a flavor whether its guests have the channel."""
     return ChannelPart(str(flavor.values.get(
-        keys.GUEST_CHANNEL.name, keys.NONE)))
+        GUEST_CHANNEL.name, keys.NONE)))
 
 
-FEATURE = Feature('guest_channel', (keys.GUEST_CHANNEL,), ChannelPart,
+FEATURE = Feature('guest_channel', (GUEST_CHANNEL,), ChannelPart,
                   parse_channel_part,
-                  capabilities={CAPABILITY: keys.GUEST_CHANNEL},
+                  capabilities={CAPABILITY: GUEST_CHANNEL},
                   are_on_any_host=True)

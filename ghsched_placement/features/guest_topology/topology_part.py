@@ -21,6 +21,24 @@ from ghsched_placement.flavor.parts import Feature
 from ghsched_placement.flavor.parts import FlavorValues
 from ghsched_placement.flavor.parts import PolicyPart
 
+GUEST_TOPOLOGY = keys.Key(
+    name='guest_topology', title='Guest topology',
+    kind='enum', per_node=False,
+    default_text='what Nova gives it', choices=('host',),
+    summary='Whether the guest sees the part of the host that backs it.',
+    details='With host the guest sees the distances of its NUMA nodes, '
+            'latency and bandwidth of their memory where the firmware of the '
+            'host tells (bandwidth is what the guest is guaranteed, or else '
+            'its cap; a latency that the firmware does not tell is that of '
+            'the slowest known node, or else 100 ns), sockets, dies, '
+            'clusters, cores and threads as its vCPUs are pinned, on x86 a '
+            'CPU cache, and its own policy as an OEM string of SMBIOS. vCPUs '
+            'that are not pinned to one CPU each are cores of one die for '
+            'each guest NUMA node. Needs a guest NUMA topology, and cannot be '
+            'combined with hw:cpu_sockets, hw:cpu_cores or hw:cpu_threads. '
+            'A guest keeps what it saw at its start until it is started '
+            'again, on whichever host it is.')
+
 
 @dataclass(frozen=True)
 class TopologyPart(PolicyPart):
@@ -42,8 +60,8 @@ def parse_topology_part(flavor: FlavorValues) -> TopologyPart:
     :raises PolicyError: for a guest without NUMA nodes, or with a CPU topology
         that Nova's extra specs set.
     """
-    is_shown = bool(flavor.values.get(keys.GUEST_TOPOLOGY.name, False))
-    key = keys.GUEST_TOPOLOGY.extra_spec
+    is_shown = bool(flavor.values.get(GUEST_TOPOLOGY.name, False))
+    key = GUEST_TOPOLOGY.extra_spec
     if is_shown and not flavor.guest_nodes:
         raise PolicyError(key, NEEDS_TOPOLOGY)
     for other in ('hw:cpu_sockets', 'hw:cpu_cores', 'hw:cpu_threads'):
@@ -55,7 +73,7 @@ def parse_topology_part(flavor: FlavorValues) -> TopologyPart:
 
 
 #: Declaration of the feature.
-FEATURE = Feature('guest_topology', (keys.GUEST_TOPOLOGY,), TopologyPart,
+FEATURE = Feature('guest_topology', (GUEST_TOPOLOGY,), TopologyPart,
                   parse_topology_part,
-                  capabilities={'GUEST_TOPOLOGY': keys.GUEST_TOPOLOGY},
+                  capabilities={'GUEST_TOPOLOGY': GUEST_TOPOLOGY},
                   are_on_any_host=True)

@@ -23,6 +23,21 @@ from ghsched_placement.flavor.parts import Feature
 from ghsched_placement.flavor.parts import FlavorValues
 from ghsched_placement.flavor.parts import PolicyPart
 
+PV_HINTS = keys.Key(
+    name='pv_hints', title='Paravirtual hints',
+    kind='enum', per_node=False, default_text=keys.NONE,
+    choices=(keys.NONE, 'dedicated'),
+    summary='Whether KVM announces to the guest kernel that each vCPU has a '
+            'host CPU of its own.',
+    details='With dedicated KVM gives the guest hint-dedicated (spinlocks and '
+            'TLB flushes as on bare metal, and an idle vCPU polls for a while '
+            'before it halts) and poll-control (the host does not poll once '
+            'more). Needs hw:cpu_policy=dedicated and '
+            'hw:emulator_threads_policy, and an x86 host. Cannot be combined '
+            'with ghsched:vcpu_scheduler=deadline, whose runtime an idle vCPU '
+            'would use up, nor with hide_hypervisor_id, which hides the hints '
+            'from the guest.')
+
 CAPABILITY = 'PV_HINTS'
 
 DEDICATED = 'dedicated'
@@ -48,7 +63,7 @@ class HintsPart(PolicyPart):
                              ) -> Iterator[str]:
         """Yield a warning if only some hosts can run the guest's emulator."""
         text = self.is_dedicated and dedicated_cpus.warn_of_shared_emulator(
-            keys.PV_HINTS, DEDICATED, extra_specs)
+            PV_HINTS, DEDICATED, extra_specs)
         if text:
             yield text
 
@@ -60,13 +75,13 @@ def parse_hints_part(flavor: FlavorValues) -> HintsPart:
         of the host would throttle an idle vCPU, or if the guest could not see
         the hints.
     """
-    if flavor.values.get(keys.PV_HINTS.name) != DEDICATED:
+    if flavor.values.get(PV_HINTS.name) != DEDICATED:
         return HintsPart()
     specs = flavor.extra_specs
-    dedicated_cpus.check_dedicated_cpus(keys.PV_HINTS, specs)
+    dedicated_cpus.check_dedicated_cpus(PV_HINTS, specs)
     if specs.get(keys.VCPU_SCHEDULER.extra_spec) == 'deadline':
         raise PolicyError(
-            keys.PV_HINTS.extra_spec,
+            PV_HINTS.extra_spec,
             f'{DEDICATED} cannot be combined with '
             f'{keys.VCPU_SCHEDULER.extra_spec}=deadline: an idle vCPU would '
             'poll until its runtime is used up, and then stall')
@@ -76,13 +91,13 @@ def parse_hints_part(flavor: FlavorValues) -> HintsPart:
     for hiding in _HIDING:
         if strutils.bool_from_string(specs.get(hiding, '')):
             raise PolicyError(
-                keys.PV_HINTS.extra_spec,
+                PV_HINTS.extra_spec,
                 f'{DEDICATED} cannot be combined with {hiding}, which hides '
                 'the hints from the guest')
     return HintsPart(is_dedicated=True)
 
 
 #: Declaration of the feature.
-FEATURE = Feature('pv_hints', (keys.PV_HINTS,), HintsPart, parse_hints_part,
+FEATURE = Feature('pv_hints', (PV_HINTS,), HintsPart, parse_hints_part,
                   are_keys_checked_together=True,
-                  capabilities={CAPABILITY: keys.PV_HINTS})
+                  capabilities={CAPABILITY: PV_HINTS})

@@ -23,6 +23,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from ghsched_placement.base.errors import PolicyError
+from ghsched_placement.features.real_time import thread_keys
 from ghsched_placement.flavor.bandwidth import Accounting
 from ghsched_placement.flavor import dedicated_cpus
 from ghsched_placement.flavor.dedicated_cpus import CPU_POLICY
@@ -197,11 +198,12 @@ class ThreadPolicy(PolicyPart):
 
 
 #: Keys of the three kinds of thread: class and priority.
-_KINDS = ((keys.VCPU_SCHEDULER, keys.VCPU_PRIORITY),
-          (keys.EMULATOR_SCHEDULER, keys.EMULATOR_PRIORITY),
-          (keys.IOTHREAD_SCHEDULER, keys.IOTHREAD_PRIORITY))
+_KINDS = ((keys.VCPU_SCHEDULER, thread_keys.VCPU_PRIORITY),
+          (thread_keys.EMULATOR_SCHEDULER, thread_keys.EMULATOR_PRIORITY),
+          (thread_keys.IOTHREAD_SCHEDULER, thread_keys.IOTHREAD_PRIORITY))
 
-_TIMES = (keys.VCPU_RUNTIME_US, keys.VCPU_DEADLINE_US, keys.VCPU_PERIOD_US)
+_TIMES = (thread_keys.VCPU_RUNTIME_US, thread_keys.VCPU_DEADLINE_US,
+          thread_keys.VCPU_PERIOD_US)
 
 
 def build_thread_policy(values: Mapping[str, object],
@@ -229,13 +231,13 @@ def build_thread_policy(values: Mapping[str, object],
     else:
         _check_no_times(values)
     policy = ThreadPolicy(
-        vcpus, str(values.get(keys.VCPU_SCHEDULER_MASK.name, '')), emulator,
-        iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)),
-        str(values.get(keys.IRQ_BYPASS.name, keys.NONE)), permille,
-        str(values.get(keys.IRQ_AFFINITY.name, keys.NONE)))
+        vcpus, str(values.get(thread_keys.VCPU_SCHEDULER_MASK.name, '')),
+        emulator, iothreads, bool(values.get(keys.LOCK_MEMORY.name, False)),
+        str(values.get(thread_keys.IRQ_BYPASS.name, keys.NONE)), permille,
+        str(values.get(thread_keys.IRQ_AFFINITY.name, keys.NONE)))
     if policy.mask and vcpus is None:
         raise PolicyError(
-            keys.VCPU_SCHEDULER_MASK.extra_spec,
+            thread_keys.VCPU_SCHEDULER_MASK.extra_spec,
             f'needs {keys.VCPU_SCHEDULER.extra_spec}')
     _check_nova_extra_specs(policy, extra_specs)
     return policy
@@ -276,20 +278,18 @@ def _get_offer(host: HostDescription, node: int) -> tuple[int, int]:
 _RT_CPU = Resource(
     names.RT_CPU_PERMILLE, 'thousandths of a CPU in real time',
     'thousandths of a shared CPU for real-time vCPUs',
-    'thousandths of a CPU in real time', keys.VCPU_RUNTIME_US, 'Real Time',
-    ' (1/1000 CPU)', 'real_time_permille', _get_demand, _get_offer,
-    cure='hosts give some with [ghsched]realtime_shared_percent')
+    'thousandths of a CPU in real time', thread_keys.VCPU_RUNTIME_US,
+    'Real Time', ' (1/1000 CPU)', 'real_time_permille', _get_demand,
+    _get_offer, cure='hosts give some with [ghsched]realtime_shared_percent')
 
 #: Declaration of the feature.
 FEATURE = Feature(
-    'real_time', (*(key for kind in (*_KINDS, _TIMES) for key in kind),
-                  keys.VCPU_SCHEDULER_MASK, keys.LOCK_MEMORY, keys.IRQ_BYPASS,
-                  keys.IRQ_AFFINITY),
-    ThreadPolicy, parse_thread_policy, are_keys_checked_together=True,
+    'real_time', thread_keys.KEYS, ThreadPolicy, parse_thread_policy,
+    are_keys_checked_together=True,
     capabilities={
         **dict.fromkeys(('VCPU_REALTIME', 'VCPU_DEADLINE',
                          'VCPU_DEADLINE_SHARED'), keys.VCPU_SCHEDULER),
-        'IRQ_BYPASS': keys.IRQ_BYPASS},
+        'IRQ_BYPASS': thread_keys.IRQ_BYPASS},
     resources=(_RT_CPU,))
 
 
@@ -321,8 +321,8 @@ def list_scheduled_vcpus(policy: ThreadPolicy, count: int) -> frozenset[int]:
     every = frozenset(range(count))
     if policy.vcpus is None or not policy.mask:
         return every if policy.vcpus is not None else frozenset()
-    chosen = parse_vcpu_mask(policy.mask, count)
-    key = keys.VCPU_SCHEDULER_MASK.extra_spec
+    key = thread_keys.VCPU_SCHEDULER_MASK.extra_spec
+    chosen = parse_vcpu_mask(key, policy.mask, count)
     if not chosen:
         raise PolicyError(
             key, f'{policy.mask!r} selects none of {count} vCPUs')
@@ -367,25 +367,25 @@ def _parse_realtime_times(values: Mapping[str, object],
     :raises PolicyError: when the kernel would not accept them.
     """
     if scheduler != DEADLINE:
-        _check_no_times(values, keys.VCPU_DEADLINE_US)
-    for key in (keys.VCPU_RUNTIME_US, keys.VCPU_PERIOD_US):
+        _check_no_times(values, thread_keys.VCPU_DEADLINE_US)
+    for key in (thread_keys.VCPU_RUNTIME_US, thread_keys.VCPU_PERIOD_US):
         if key.name not in values:
             where = '' if scheduler == DEADLINE else ' on shared CPUs'
             raise PolicyError(
                 keys.VCPU_SCHEDULER.extra_spec,
                 f'{scheduler}{where} needs {key.extra_spec}')
-    period = int(str(values[keys.VCPU_PERIOD_US.name]))
-    runtime = int(str(values[keys.VCPU_RUNTIME_US.name]))
-    deadline = int(str(values.get(keys.VCPU_DEADLINE_US.name, period)))
+    period = int(str(values[thread_keys.VCPU_PERIOD_US.name]))
+    runtime = int(str(values[thread_keys.VCPU_RUNTIME_US.name]))
+    deadline = int(str(values.get(thread_keys.VCPU_DEADLINE_US.name, period)))
     if not runtime <= deadline <= period:
         raise PolicyError(
-            keys.VCPU_RUNTIME_US.extra_spec,
+            thread_keys.VCPU_RUNTIME_US.extra_spec,
             f'the runtime of {runtime} us must not be longer than the '
             f'deadline of {deadline} us, nor that longer than the period of '
             f'{period} us')
     if runtime * 100 > period * DEADLINE_SHARE:
         raise PolicyError(
-            keys.VCPU_RUNTIME_US.extra_spec,
+            thread_keys.VCPU_RUNTIME_US.extra_spec,
             f'{runtime} us are more than {DEADLINE_SHARE} % of the period of '
             f'{period} us, which is all that the kernel leaves to real-time '
             'threads')
@@ -411,12 +411,13 @@ def _check_nova_extra_specs(policy: ThreadPolicy,
             'priority of the host')
     apart = dedicated_cpus.is_emulator_apart(extra_specs)
     if policy.irq_bypass != keys.NONE:
-        dedicated_cpus.check_dedicated_cpus(keys.IRQ_BYPASS, extra_specs)
+        dedicated_cpus.check_dedicated_cpus(thread_keys.IRQ_BYPASS,
+                                            extra_specs)
     if policy.vcpus is not None and policy.vcpus.realtime:
         _check_realtime_vcpus(policy, extra_specs, apart)
     if policy.emulator is not None and policy.emulator.realtime and not apart:
         raise PolicyError(
-            keys.EMULATOR_SCHEDULER.extra_spec,
+            thread_keys.EMULATOR_SCHEDULER.extra_spec,
             f'{policy.emulator.scheduler} needs CPUs that are not those of '
             f'the vCPUs; set {EMULATOR_POLICY}=share or isolate')
 
@@ -443,13 +444,14 @@ def _check_realtime_vcpus(policy: ThreadPolicy, extra_specs: Mapping[str, str],
     if extra_specs.get(CPU_POLICY) != 'dedicated':
         raise PolicyError(
             key, f'{name} needs CPUs of its own; set {CPU_POLICY}=dedicated, '
-                 f'or shared to have {keys.VCPU_RUNTIME_US.extra_spec} of '
-                 f'each {keys.VCPU_PERIOD_US.extra_spec} counted')
+                 'or shared to have '
+                 f'{thread_keys.VCPU_RUNTIME_US.extra_spec} of each '
+                 f'{thread_keys.VCPU_PERIOD_US.extra_spec} counted')
     if not apart and not policy.mask:
         raise PolicyError(
             key, f'{name} on every vCPU leaves no CPU for QEMU itself; set '
                  f'{EMULATOR_POLICY}=share or isolate, or leave a vCPU out '
-                 f'with {keys.VCPU_SCHEDULER_MASK.extra_spec}')
+                 f'with {thread_keys.VCPU_SCHEDULER_MASK.extra_spec}')
 
 
 def get_shared_emulator_warning(policy: ThreadPolicy,

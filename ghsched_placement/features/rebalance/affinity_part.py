@@ -19,6 +19,19 @@ from ghsched_placement.flavor.parts import Feature
 from ghsched_placement.flavor.parts import FlavorValues
 from ghsched_placement.flavor.parts import PolicyPart
 
+AFFINITY_GROUP = keys.Key(
+    name='affinity_group', title='Affinity group',
+    kind='name', per_node=False,
+    default_text='none; guests that talk to each other are still found by '
+                 'what is measured',
+    summary='Name of a group of guests of one project that should be on the '
+            'same host NUMA node.',
+    details='A wish, for the rebalancing of guests that run: it is followed '
+            'as long as the node has room and is no bottleneck, and never '
+            'against what Placement has allocated. Groups of different '
+            'projects with the same name are different groups. 1 to 63 '
+            'letters, digits, dots, hyphens and underscores.')
+
 
 @dataclass(frozen=True)
 class AffinityPart(PolicyPart):
@@ -32,9 +45,9 @@ class AffinityPart(PolicyPart):
 
 def parse_affinity_part(flavor: FlavorValues) -> AffinityPart:
     """Parse the group of guests to which a guest should be near."""
-    return AffinityPart(str(flavor.values.get(keys.AFFINITY_GROUP.name, '')))
+    return AffinityPart(str(flavor.values.get(AFFINITY_GROUP.name, '')))
 
 
 #: Declaration of the feature.
-FEATURE = Feature('rebalance', (keys.AFFINITY_GROUP,), AffinityPart,
+FEATURE = Feature('rebalance', (AFFINITY_GROUP,), AffinityPart,
                   parse_affinity_part)

@@ -13,6 +13,7 @@
 
 import re
 
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.tests import base
 
@@ -20,9 +21,9 @@ from ghsched_placement.tests import base
 class KeysTest(base.TestCase):
 
     def test_names_are_words_and_unique(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             self.assertTrue(re.fullmatch('[a-z]+[0-9]?(_[a-z]+)*', key.name))
-        self.assertEqual(len(keys.KEYS), len(keys.BY_NAME))
+        self.assertEqual(len(key_names.KEYS), len(key_names.BY_NAME))
 
     def test_spelling_of_the_extra_spec(self):
         self.assertEqual('ghsched:mem_bw_min', keys.MEM_BW_MIN.extra_spec)
@@ -30,7 +31,7 @@ class KeysTest(base.TestCase):
                          keys.MEM_BW_MIN.get_node_extra_spec(3))
 
     def test_whole_numbers_have_a_range_and_truths_have_none(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             if key.kind == 'int':
                 assert key.minimum is not None and key.maximum is not None
                 self.assertLess(key.minimum, key.maximum)
@@ -38,14 +39,14 @@ class KeysTest(base.TestCase):
                 self.assertEqual((None, None), (key.minimum, key.maximum))
 
     def test_texts_are_whole_sentences(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             for text in filter(None, (key.summary, key.details)):
                 self.assertTrue(text[0].isupper(), text)
                 self.assertTrue(text.endswith('.'), text)
             self.assertTrue(key.default_text)
 
     def test_a_word_is_chosen_from_a_list(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             self.assertEqual(key.kind == 'enum', bool(key.choices))
 
     def test_which_keys_are_for_the_whole_guest(self):
@@ -53,4 +54,4 @@ class KeysTest(base.TestCase):
             {keys.MEM_BW_MIN, keys.MEM_BW_MAX, keys.MEM_BW_HARDLIMIT,
              keys.MEM_BW_PRIORITY, keys.MEM_BW_BURST, keys.L3_WAYS,
              keys.VFS},
-            {key for key in keys.KEYS if key.per_node})
+            {key for key in key_names.KEYS if key.per_node})

@@ -52,7 +52,7 @@ def flavors(draw):
     """Extra specs with good values, and the number of guest nodes."""
     nodes = draw(st.integers(1, 4))
     specs = {}
-    for key in keys.KEYS:
+    for key in key_names.KEYS:
         if key == keys.VCPU_CLASSES or key.name not in sample_flavors.SAMPLES:
             continue
         spellings = [key.extra_spec]
@@ -127,7 +127,7 @@ class ParseTest(base.TestCase):
 
     @given(st.dictionaries(
         st.text(max_size=12).map('ghsched:'.__add__)
-        | st.sampled_from([key.extra_spec for key in keys.KEYS]),
+        | st.sampled_from([key.extra_spec for key in key_names.KEYS]),
         st.text(max_size=6) | st.integers(-3, 120).map(str), max_size=4),
         st.integers(0, 3))
     def test_any_text_is_a_policy_or_a_refusal_of_a_key(self, specs, nodes):
@@ -151,7 +151,7 @@ class RefusalTest(RefusalTestCase):
                          f'do you mean ghsched:{nearest}')
 
     def test_one_letter_wrong_is_near_and_other_namespaces_are_not(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             name = key.extra_spec
             for place in range(len(name)):
                 for wrong in (name[:place] + name[place + 1:],
@@ -165,7 +165,7 @@ class RefusalTest(RefusalTestCase):
             self.assertIsNone(key_names.guess_extra_spec(other), other)
 
     def test_key_with_any_separator_is_refused_with_the_right_one(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             for node in ('', '.1') if key.per_node else ('',):
                 for start in ('ghsched.', 'ghsched_', 'ghsched-', 'ghsched ',
                               'GHSCHED.', ' ghsched:', 'ghsched: ',
@@ -204,7 +204,7 @@ class RefusalTest(RefusalTestCase):
                 ['resources:CUSTOM_L3_WAYS'])
 
     def test_key_without_namespace_is_refused_or_doubted(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             for node in ('', '.0') if key.per_node else ('',):
                 name = key.name + node
                 texts = [str(error)

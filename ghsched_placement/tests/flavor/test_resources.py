@@ -17,7 +17,7 @@ from unittest import mock
 import ddt
 
 from ghsched_placement.features import declared
-from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import policy
 from ghsched_placement.flavor import resources
 from ghsched_placement.providers.host_description import HostDescription
@@ -62,7 +62,7 @@ class DeclaredTest(base.TestCase):
                  for key in feature.keys]
         self.assertEqual(len(set(found)), len(found))
         self.assertEqual([], [name for name in found
-                              if keys.BY_NAME[name].per_node])
+                              if key_names.BY_NAME[name].per_node])
 
     @base.needs_features('bursts', 'l3_ways', 'real_time', 'guest_topology',
                          'guest_channel')

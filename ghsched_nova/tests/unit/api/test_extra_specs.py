@@ -25,11 +25,11 @@ from nova import exception
 from stevedore import extension
 
 from ghsched_nova.api import extra_specs
-from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import policy
 from ghsched_placement.tests import base
 
-NAMES = [name for key in keys.KEYS
+NAMES = [name for key in key_names.KEYS
          for name in ([key.extra_spec, key.get_node_extra_spec(0),
                        key.get_node_extra_spec(17)]
                       if key.per_node else [key.extra_spec])]
@@ -64,7 +64,7 @@ class ValidateTest(LoadedTestCase):
             validators.validate(name, value)
 
     def test_every_key_takes_the_ends_of_its_range(self):
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             values = {
                 'bool': ('true', 'false'), 'enum': key.choices,
                 'int': (str(key.minimum), str(key.maximum)),
@@ -119,7 +119,7 @@ class ValidateTest(LoadedTestCase):
 
     def test_refusal_of_each_key_names_the_key(self):
         """Also where the parser takes a value that Nova refuses."""
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             for value in ('', ' ', 'x y', '-1', *(
                     f'{one} ' for one in key.choices)):
                 try:
@@ -150,7 +150,7 @@ class RegisterTest(base.TestCase):
 
     def test_every_key_has_a_validator_with_a_description(self):
         by_name = {v.name: v for v in extra_specs.register()}
-        for key in keys.KEYS:
+        for key in key_names.KEYS:
             self.assertIn(key.summary, by_name[key.extra_spec].description)
             self.assertEqual(key.per_node,
                              f'{key.extra_spec}.{{node}}' in by_name)

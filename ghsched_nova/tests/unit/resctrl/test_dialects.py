@@ -23,6 +23,7 @@ from ghsched_nova.resctrl import resctrl_host
 from ghsched_nova.resctrl import rounding
 from ghsched_nova.resctrl import schemata
 from ghsched_nova.tests.fixtures import captured
+from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -268,7 +269,7 @@ class CompletenessTest(base.TestCase):
             for line in (*(knob.line for knob in dialect.knobs),
                          *dialect.passive):
                 self.assertIn(f'``{line}``', text, page)
-            for key in keys.KEYS:
+            for key in key_names.KEYS:
                 if key.name.startswith('mem_bw') or key is keys.MONITOR:
                     self.assertIn(f'``{key.name}``', text, page)
 

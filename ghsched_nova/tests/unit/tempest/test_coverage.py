@@ -21,7 +21,7 @@ import pathlib
 import re
 import uuid
 
-from ghsched_placement.flavor import keys
+from ghsched_placement.flavor import key_names
 from ghsched_placement.tests import base
 
 PLUGIN = pathlib.Path(__file__).parents[4] / 'tempest_plugin'
@@ -65,7 +65,7 @@ def list_keys(node):
                       if isinstance(key, ast.Constant)}
     found = {name.partition('.')[0].removeprefix('ghsched:')
              for name in found if isinstance(name, str)}
-    return found & keys.BY_NAME.keys()
+    return found & key_names.BY_NAME.keys()
 
 
 def boots_guest(function):
@@ -87,7 +87,7 @@ def list_constants(tree, function):
 
 
 class KeysTest(base.TestCase):
-    """Keys of :data:`keys.KEYS`."""
+    """Keys of :data:`key_names.KEYS`."""
 
     def _find_keys(self, wanted):
         found = set()
@@ -98,12 +98,12 @@ class KeysTest(base.TestCase):
         return found
 
     def test_key_is_named_by_a_test(self):
-        self.assertEqual(set(), keys.BY_NAME.keys() - self._find_keys(
+        self.assertEqual(set(), key_names.BY_NAME.keys() - self._find_keys(
             lambda function: True))
 
     def test_key_is_that_of_a_guest_that_boots(self):
         self.assertEqual(
-            set(), keys.BY_NAME.keys() - self._find_keys(boots_guest))
+            set(), key_names.BY_NAME.keys() - self._find_keys(boots_guest))
 
 
 class RulesTest(base.TestCase):

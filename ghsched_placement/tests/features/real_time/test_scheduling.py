@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.features.real_time.scheduling import Scheduling
+from ghsched_placement.features.real_time import thread_keys
 from ghsched_placement.flavor import flavor_errors
-from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
@@ -269,7 +269,8 @@ class MaskTest(base.TestCase):
         try:
             vcpus = self.chosen(mask, count)
         except policy.PolicyError as error:
-            self.assertEqual(keys.VCPU_SCHEDULER_MASK.extra_spec, error.key)
+            self.assertEqual(thread_keys.VCPU_SCHEDULER_MASK.extra_spec,
+                             error.key)
             return
         self.assertLessEqual(vcpus, set(range(count)))
         self.assertTrue(vcpus)
