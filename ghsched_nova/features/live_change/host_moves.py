@@ -27,13 +27,13 @@ from oslo_log import log as logging
 
 from ghsched_nova.features.live_change import guest_move
 from ghsched_nova.features.live_change import move_checks
+from ghsched_nova.features.live_change import move_claims
 from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
-from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
@@ -97,7 +97,7 @@ class HostMoves:
             raise policy_change.NotChanged(
                 'the NUMA nodes or CPUs of the server just changed; retry')
         self._mover.move_guest(
-            domain, move, lambda: compute_moves.claiming_new_nodes(
+            domain, move, lambda: move_claims.claiming_new_nodes(
                 self._virtapi, instance, request.move.after),
             lambda: _list_guest_cells(context, instance.uuid))
         LOG.info('ghsched: moved a running guest to other host NUMA nodes: %s '

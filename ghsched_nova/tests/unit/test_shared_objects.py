@@ -72,9 +72,6 @@ STRESSED = {
     'ghsched_nova.nova_seams.registry.REPLACED': _UNIT + (
         'nova_seams.test_registry.ReplaceTest'
         '.test_replacements_under_native_threads_are_made_once'),
-    'ghsched_nova.nova_seams.compute_moves._MOVING': _UNIT + (
-        'test_move_claim.ClaimStressTest'
-        '.test_claims_under_native_threads_are_counted_while_they_last'),
     'ghsched_nova.features.rebalance.flow_source.Meter':
         _REPORT + 'test_reports_under_native_threads_are_observed_in_turn',
     'ghsched_nova.features.top.guest_reader.LibvirtReader': _SCRAPES,

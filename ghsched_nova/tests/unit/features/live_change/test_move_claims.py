@@ -18,6 +18,7 @@ from unittest import mock
 from nova import exception
 from nova import objects
 
+from ghsched_nova.features.live_change import move_claims
 from ghsched_nova.nova_seams import compute_moves
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
@@ -49,7 +50,7 @@ class ClaimTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.addCleanup(compute_moves._MOVING.clear)
+        self.addCleanup(compute_moves.MOVING.clear)
         self.tracker = manager.GhschedResourceTracker(
             'host_a', mock.Mock(), mock.Mock())
         self.node = objects.ComputeNode(
@@ -82,8 +83,8 @@ class ClaimTestCase(base.TestCase):
             _cell(0, first), _cell(1, second)])._to_json()
 
     def claim(self):
-        return compute_moves.claiming_new_nodes(self.virtapi, self.instance,
-                                                AFTER)
+        return move_claims.claiming_new_nodes(self.virtapi, self.instance,
+                                              AFTER)
 
     def taken(self):
         return [sorted(cell.pinned_cpus)
@@ -118,7 +119,7 @@ class ClaimTest(ClaimTestCase):
         self.count({0, 1}, {5})
         self.assertRaises(exception.NovaException, self.claim().__enter__)
         self.assertEqual([[0, 1], [5]], self.taken())
-        self.assertEqual({}, compute_moves._MOVING)
+        self.assertEqual({}, compute_moves.MOVING)
 
     def test_memory_must_be_there(self):
         topology = objects.NUMATopology.obj_from_db_obj(
@@ -141,7 +142,7 @@ class ClaimTest(ClaimTestCase):
             self.count({0, 1}, {5})
             self.tracker._update_usage_from_instances(None, [], 'host_a')
         self.assertEqual([[0, 1], [5]], self.taken())
-        self.assertEqual({}, compute_moves._MOVING)
+        self.assertEqual({}, compute_moves.MOVING)
 
 
 class ClaimStressTest(ClaimTestCase):
@@ -159,18 +160,18 @@ class ClaimStressTest(ClaimTestCase):
             after = (GuestCell(1, pins={0: cpu + 4}, memory=10),)
 
             def step(_chance):
-                with (compute_moves.claiming_new_nodes(self.virtapi, one,
-                                                       after),
-                      compute_moves._get_claim_lock()):
+                with (move_claims.claiming_new_nodes(self.virtapi, one,
+                                                     after),
+                      compute_moves.get_claim_lock()):
                     assert cpu + 4 in self.taken()[1]
             return step
 
         def report(_chance):
-            with compute_moves._get_claim_lock():
+            with compute_moves.get_claim_lock():
                 self.count({0, 1, 2, 3})    # as of the records alone
                 self.tracker._update_usage_from_instances(None, [], 'host_a')
 
         self.assertEqual([], threads.stress(
             [*map(move, range(4)), report], 3))
         self.assertEqual([[0, 1, 2, 3], []], self.taken())
-        self.assertEqual({}, compute_moves._MOVING)
+        self.assertEqual({}, compute_moves.MOVING)
