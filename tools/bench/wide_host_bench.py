@@ -42,11 +42,11 @@ from placement.objects import allocation_candidate
 from placement.objects import research_context
 import ratios
 
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers.host_description import HostDescription
 from ghsched_placement.providers import names
 from ghsched_placement.providers import tree
-from ghsched_placement.query import query
 from ghsched_placement.query import request
 from ghsched_placement.tests.fixtures import placement_process
 

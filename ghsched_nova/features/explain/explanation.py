@@ -16,7 +16,7 @@
 It goes the way that a server goes in a cloud: flavor, policy, Placement query,
 a host's provider tree, guest XML, schemata. Each step is done by the code that
 does it in nova-scheduler and nova-compute. What Nova and Placement do is
-repeated in :mod:`ghsched_placement.query.query`,
+repeated in :mod:`ghsched_placement.features.flavor_check.query`,
 :mod:`ghsched_placement.flavor.topology`,
 :mod:`ghsched_placement.features.packing.likely_nodes` and
 :mod:`ghsched_placement.features.planner.offer`.

@@ -65,11 +65,11 @@ from ghsched_nova.resctrl import resolve
 from ghsched_placement.base import cpulist
 from ghsched_placement.base.text_table import format_cell
 from ghsched_placement.base.text_table import render_table
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.features.real_time.scheduling import ThreadPolicy
 from ghsched_placement.features.rebalance.affinity_part import AffinityPart
 from ghsched_placement.flavor.bandwidth import Bandwidth
-from ghsched_placement.query import query
 
 #: Text about VFs that are not on the host node of their guest node, by
 #: locality.

@@ -137,7 +137,7 @@ def make_cloud_reader(arguments: argparse.Namespace) -> CloudReader:
     """
     connection = planner_inputs.connect_cloud(arguments.cloud)
     from ghsched_placement.features.exporter import cloud_cache
-    from ghsched_placement.osc import flavor as flavors
+    from ghsched_placement.features.flavor_check import flavor_check as flavors
 
     cache, reading = cloud_cache.make_cloud_cache(
         connection,

@@ -24,6 +24,7 @@ from osc_lib import exceptions
 
 from ghsched_nova.features.planner import planner_inputs
 from ghsched_placement.base import exits
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.cloud import make_step_progress
 from ghsched_placement.features.planner.density import DensityPlan
@@ -42,7 +43,6 @@ from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
-from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
 

@@ -14,7 +14,7 @@
 
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_placement.features.exporter import cloud_cache
-from ghsched_placement.osc import flavor as flavors
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 
 
 class CloudFiguresTest(openstack_base.CommandTestCase):

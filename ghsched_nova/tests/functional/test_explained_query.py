@@ -21,10 +21,10 @@ from nova.scheduler.client import report
 
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import test_vfs
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.flavor import policy as policies
-from ghsched_placement.query import query
 from ghsched_placement.query import request
 
 KEYS = {'ghsched:mem_bw_min': '30', 'ghsched:mem_bw_max': '50',

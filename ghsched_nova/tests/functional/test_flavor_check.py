@@ -39,7 +39,7 @@ from ghsched_nova.tests.fixtures import realtime
 from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_vfs
-from ghsched_placement.osc import flavor
+from ghsched_placement.features.flavor_check import flavor_check as flavor
 
 CLOUDS = int(os.environ.get('GHSCHED_CHECK_CLOUDS', '2'))
 

@@ -27,11 +27,11 @@ from ghsched_nova.tests.functional import nova_base
 from ghsched_nova.tests.functional import openstack_base
 from ghsched_nova.tests.functional import test_lifecycle
 from ghsched_placement.features.doctor import leftovers
+from ghsched_placement.features.flavor_check import flavor_check as flavor
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import client
-from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import http
 from ghsched_placement.osc import server

@@ -105,6 +105,7 @@ EXTRAS = {
     'ghsched_nova.features.refusals.refusal_log': {'nova'},
     'ghsched_nova.features.top.guest_reader': {'libvirt'},
     'ghsched_placement.features.doctor': {'osc'},
+    'ghsched_placement.features.flavor_check': {'osc'},
     'ghsched_placement.features.planner': {'plan', 'osc'},
     'ghsched_placement.features.rebalance': {'osc'},
     'ghsched_placement.features.refusals.refusals': {'osc'},

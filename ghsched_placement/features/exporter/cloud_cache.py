@@ -36,6 +36,7 @@ from typing import Any
 
 from ghsched_placement.base import decimals
 from ghsched_placement.features.exporter import cloud_figures
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
@@ -43,7 +44,6 @@ from ghsched_placement.fit import lack
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
-from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import node_capacities
 from ghsched_placement.osc import observe
 

@@ -26,6 +26,7 @@ from cliff import columns as cliff_columns
 
 from ghsched_placement.base import decimals
 from ghsched_placement.features import declared_moves
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 from ghsched_placement.features.planner.flavor_counts import add_up_verdicts
 from ghsched_placement.features.planner.flavor_counts import EqualHosts
 from ghsched_placement.features.planner.flavor_counts import FlavorCapacity
@@ -35,7 +36,6 @@ from ghsched_placement.flavor import keys
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
-from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
 

@@ -24,6 +24,7 @@ import re
 
 import os_resource_classes as orc
 
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.features.planner.client import PlannerError
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.fit.capacity import Provider
@@ -38,7 +39,6 @@ from ghsched_placement.flavor.policy import Vfs
 from ghsched_placement.flavor import topology
 from ghsched_placement.providers import names
 from ghsched_placement.query import candidates
-from ghsched_placement.query import query
 from ghsched_placement.query import request
 from ghsched_placement.query import vfs
 
@@ -64,7 +64,7 @@ class FlavorNeed:
     :param aliases: resource class of the VFs by PCI alias.
     :param without: resource classes that Placement queries leave out.
     :param owned: whether nova-scheduler requires the trait OWNER_NOVA, see
-        :func:`ghsched_placement.query.query.make_candidates_query`.
+        :func:`ghsched_placement.features.flavor_check.query.make_candidates_query`.
     :param is_fallback: whether dedicated CPUs are counted as VCPU, as Nova
         does on hosts that report no PCPU.
     :param larger: needs with more guest NUMA nodes, in ascending order, if the

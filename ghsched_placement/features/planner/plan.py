@@ -24,6 +24,7 @@ import dataclasses
 from dataclasses import dataclass
 from dataclasses import field
 
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.features.planner import choose
 from ghsched_placement.features.planner.client import PlacementReader
 from ghsched_placement.features.planner.client import PlannerError
@@ -51,7 +52,6 @@ from ghsched_placement.fit.node_capacity import PAGES_UNKNOWN
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor.policy import Accounting
 from ghsched_placement.providers import names
-from ghsched_placement.query import query
 
 NO_CELLS = ('CPUs and memory are counted by host, not by NUMA node, on {}: '
             'nova-compute does not report them, and Nova may refuse a guest '

@@ -24,6 +24,7 @@ from typing import Any
 
 from osc_lib import exceptions
 
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 from ghsched_placement.features.rebalance import flavor_moves
 from ghsched_placement.features.rebalance.move_plan import Move
 from ghsched_placement.features.rebalance.move_plan import Spot
@@ -33,7 +34,6 @@ from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
-from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.osc import node_capacities
 from ghsched_placement.osc import observe
 

@@ -18,7 +18,7 @@ from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ghsched_placement.flavor import flavor_errors
+from ghsched_placement.features.flavor_check import flavor_errors
 from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy

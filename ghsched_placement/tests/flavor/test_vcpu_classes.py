@@ -15,7 +15,7 @@
 import json
 
 
-from ghsched_placement.flavor import flavor_errors
+from ghsched_placement.features.flavor_check import flavor_errors
 from ghsched_placement.flavor import policy
 from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.tests import base

@@ -30,6 +30,7 @@ from ghsched_placement.audit import audit_host
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import Server
+from ghsched_placement.features.flavor_check import flavor_check as flavor
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
@@ -39,7 +40,6 @@ from ghsched_placement.flavor import policy as policies
 from ghsched_placement.osc import audit as audits
 from ghsched_placement.osc import capacity
 from ghsched_placement.osc import columns
-from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import observe
 from ghsched_placement.osc import server

@@ -25,10 +25,10 @@ from nova.scheduler import utils
 from nova.virt import hardware
 
 from ghsched_nova.scheduler import request_filter as ours
-from ghsched_placement.flavor import images
+from ghsched_placement.features.flavor_check import images
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology
-from ghsched_placement.query import query
 from ghsched_placement.query import request
 from ghsched_placement.tests import base
 

@@ -27,6 +27,7 @@ from ghsched_nova.tests.fixtures import plans
 from ghsched_placement.features.blame import blame_report
 from ghsched_placement.features.blame import server_blame
 from ghsched_placement.features.doctor import leftovers
+from ghsched_placement.features.flavor_check import flavor_check as flavor
 from ghsched_placement.features.live_change import change_report
 from ghsched_placement.features.live_change import move_report
 from ghsched_placement.features.live_change import server_change
@@ -35,7 +36,6 @@ from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.features.refusals import refusals
 from ghsched_placement.osc import audit
 from ghsched_placement.osc import capacity
-from ghsched_placement.osc import flavor
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import server
 from ghsched_placement.tests import base

@@ -14,6 +14,7 @@
 
 import random
 
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 from ghsched_placement.features.planner import flavor_counts
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
@@ -21,7 +22,6 @@ from ghsched_placement.fit import lack
 from ghsched_placement.fit import model
 from ghsched_placement.fit.node_capacity import NodeCapacity
 from ghsched_placement.fit.node_capacity import Pages
-from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import clouds

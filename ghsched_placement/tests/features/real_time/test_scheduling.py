@@ -18,10 +18,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ghsched_placement.features.flavor_check import flavor_errors
 from ghsched_placement.features.real_time import scheduling
 from ghsched_placement.features.real_time.scheduling import Scheduling
 from ghsched_placement.features.real_time import thread_keys
-from ghsched_placement.flavor import flavor_errors
 from ghsched_placement.flavor import policy
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base

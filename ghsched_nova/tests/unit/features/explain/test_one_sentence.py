@@ -27,6 +27,7 @@ from ghsched_nova.features.explain import explanation
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
 from ghsched_placement.base import cpulist
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner import need as needs
 from ghsched_placement.features.planner import plan as planner
@@ -37,7 +38,6 @@ from ghsched_placement.fit.cloud_totals import HostTotals
 from ghsched_placement.fit.cloud_totals import Stock
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import lack
-from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.providers import names
 from ghsched_placement.query.vfs import Pf
 from ghsched_placement.tests import base

@@ -18,6 +18,7 @@ import random
 
 from ghsched_nova.features.planner import hostfile
 from ghsched_nova.features.planner import planner_hosts
+from ghsched_placement.features.flavor_check import flavor_check as flavors
 from ghsched_placement.features.planner import fill
 from ghsched_placement.features.planner.flavors import Flavor
 from ghsched_placement.features.planner import limits
@@ -27,7 +28,6 @@ from ghsched_placement.features.planner import plan as planner
 from ghsched_placement.features.planner.state import FilledHost
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
-from ghsched_placement.osc import flavor as flavors
 from ghsched_placement.providers import names
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import spaces

@@ -11,8 +11,8 @@
 # under the License.
 
 
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.flavor import policy
-from ghsched_placement.query import query
 from ghsched_placement.query import request
 from ghsched_placement.tests import base
 

@@ -28,14 +28,15 @@ from typing import TypeAlias
 from osc_lib import exceptions
 
 from ghsched_placement.base import exits
+from ghsched_placement.features.flavor_check import flavor_errors
+from ghsched_placement.features.flavor_check import images
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.fit import capacity
 from ghsched_placement.fit import fitting
 from ghsched_placement.fit import guest_demand
 from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
 from ghsched_placement.flavor import auto_nodes
-from ghsched_placement.flavor import flavor_errors
-from ghsched_placement.flavor import images
 from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology
@@ -44,7 +45,6 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
-from ghsched_placement.query import query
 from ghsched_placement.query import request
 
 COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Sharing', 'Host Nodes',
