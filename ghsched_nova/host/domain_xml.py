@@ -21,20 +21,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
-import logging
 
-from ghsched_nova.guest import device_cells
-from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import document
 from ghsched_nova.guest import memorytune
 from ghsched_nova.guest import metadata
-from ghsched_nova.guest import pci_hole
-from ghsched_nova.guest import pci_topology
 from ghsched_nova.host.host_facts import HostFacts
 from ghsched_nova.resctrl import resolve
 from ghsched_placement.flavor.policy import GuestPolicy
-
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -163,90 +156,6 @@ class DomainXml:
                     host, held, domain.host_nodes))
             for one, held in domain.policy.split_by_class()},
             self.libvirt.extended)
-
-    def add_device_numa_nodes(self, xml: str, policy: GuestPolicy,
-                              devices: Sequence[device_numa.Device],
-                              host_nodes: Sequence[int]) -> str:
-        """Return a domain XML that shows a guest its devices' NUMA nodes.
-
-        The flavor key ``ghsched:device_numa`` controls this. With the value
-        ``preferred``, the XML is returned unchanged if one of the devices
-        cannot be assigned to a guest NUMA node.
-
-        :param devices: the guest's claimed passthrough devices. The NUMA node
-            of any other device, e.g. of Cyborg, is read from sysfs.
-        :param host_nodes: host NUMA node of each guest NUMA node.
-        :raises DeviceNumaError: with the value ``required``, if a device
-            cannot be assigned to a guest NUMA node.
-        """
-        if policy.device_numa == device_numa.NONE:
-            return xml
-        try:
-            return self._place_devices(xml, policy, devices, host_nodes)
-        except pci_topology.DeviceNumaError as error:
-            if policy.device_numa == device_numa.REQUIRED:
-                raise
-            LOG.warning('ghsched: cannot assign passthrough devices to guest '
-                        'NUMA nodes; starting the guest without NUMA affinity '
-                        'of its devices: %s', error)
-            return xml
-
-    def _place_devices(self, xml: str, policy: GuestPolicy,
-                       claimed: Sequence[device_numa.Device],
-                       host_nodes: Sequence[int]) -> str:
-        """Write the guest NUMA nodes of devices into a domain XML."""
-        distances = self._facts.read_distances()
-        devices = self._list_devices(xml, claimed)
-        added = self._select_device_cells(devices, host_nodes,
-                                          distances.nearest)
-        backing = (*host_nodes, *added)
-        decision = device_numa.assign_devices(
-            devices, backing, policy.device_numa, distances.to_devices,
-            bool(distances.to_devices))
-        for problem in decision.problems:
-            LOG.warning("ghsched: no guest NUMA node matches the host "
-                        "NUMA node of a passthrough device; the guest "
-                        "will not see the device's real NUMA node: %s",
-                        problem)
-        if self.libvirt.numa_element:
-            return device_numa.render_numa_element(
-                xml, decision.guest_node_of)
-        placed = device_numa.render_expander_buses(
-            device_cells.render_cells(
-                xml, backing, len(added), decision.guest_node_of,
-                distances.every),
-            decision.guest_node_of,
-            self._facts.section.device_numa_spare_ports)
-        return pci_hole.render_hole(placed, pci_hole.compute_hole_size(
-            map(self._facts.read_device_windows, decision.guest_node_of)))
-
-    def _select_device_cells(self, devices: Sequence[device_numa.Device],
-                             host_nodes: Sequence[int],
-                             nearest: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the host nodes for which a guest gets nodes without CPUs.
-
-        The result is empty if libvirt cannot show guests such nodes.
-
-        :param host_nodes: host NUMA node of each guest NUMA node.
-        :param nearest: nearest node with CPUs, by host node without CPUs.
-        """
-        if not self.libvirt.shows_device_cells:
-            return ()
-        return device_cells.select_host_nodes(devices, host_nodes, nearest)
-
-    def _list_devices(self, xml: str, claimed: Sequence[device_numa.Device]
-                      ) -> list[device_numa.Device]:
-        """Return the passthrough devices of a domain XML, claimed ones first.
-
-        Claimed devices are those that Nova assigned to the guest. The host
-        NUMA node of all other devices is read from sysfs.
-        """
-        there = device_numa.list_passthrough_addresses(xml)
-        known = {device.address for device in claimed}
-        return [*(device for device in claimed if device.address in there),
-                *(device_numa.Device(address,
-                                     self._facts.read_device_node(address))
-                  for address in there if address not in known)]
 
     def _libvirt_uses_resctrl(self, detected: bool) -> bool:
         """Whether libvirt, not nova-compute, creates guests' control groups.

@@ -33,6 +33,7 @@ from ghsched_nova.base import privsep
 from ghsched_nova import conf
 from ghsched_nova.features import declared_compute
 from ghsched_nova.host import compute_hooks
+from ghsched_nova.host import device_xml
 from ghsched_nova.host import engine
 from ghsched_nova.host import guest_diagnostics
 from ghsched_nova.host import readings
@@ -250,7 +251,9 @@ class GhschedLibvirtDriver(libvirt_driver.LibvirtDriver):
             xml = self._hooks.render(xml, compute_hooks.StartingGuest(
                 policy, nodes, libvirt_reader.get_libvirt_version(self._host)))
             # Last, because it counts the PCI ports that all devices need.
-            return self._ghsched.domain_xml.add_device_numa_nodes(
+            return device_xml.DeviceXml(
+                self._ghsched, self._ghsched.domain_xml.libvirt
+            ).add_device_numa_nodes(
                 xml, policy, instance_claims.list_device_nodes(instance),
                 nodes)
 

@@ -26,6 +26,7 @@ import tempfile
 import types
 
 from ghsched_nova.guest import device_numa
+from ghsched_nova.host import device_xml
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import host_facts
 from ghsched_placement.flavor.policy import GuestPolicy
@@ -75,12 +76,12 @@ def render(architecture: str, how: str) -> str:
     machine, firmware, feature, cpu = MACHINES[architecture]
     initiators = how == 'with'
     with tempfile.TemporaryDirectory() as sysfs:
-        write_sysfs(sysfs, how == 'large')
-        renderer = domain_xml.DomainXml(host_facts.HostFacts(
-            types.SimpleNamespace(
+        write_sysfs(sysfs)
+        renderer = device_xml.DeviceXml(
+            host_facts.HostFacts(types.SimpleNamespace(
                 sysfs_path=sysfs, resctrl_path=sysfs,
-                device_numa_nearest=False, device_numa_spare_ports=0)))
-        renderer.libvirt = domain_xml.LibvirtFeatures(initiators=initiators)
+                device_numa_nearest=False, device_numa_spare_ports=0)),
+            domain_xml.LibvirtFeatures(initiators=initiators))
         return renderer.add_device_numa_nodes(
             DOMAIN.format(
                 architecture=architecture, machine=machine, firmware=firmware,

@@ -22,6 +22,7 @@ from lxml import etree
 from ghsched_nova.guest import device_numa
 from ghsched_nova.guest import pci_hole
 from ghsched_nova.guest import pci_topology
+from ghsched_nova.host import device_xml
 from ghsched_nova.host import domain_xml
 from ghsched_nova.host import host_facts
 from ghsched_nova.tests.fixtures import guest_nodes
@@ -48,7 +49,7 @@ class AcceleratorTest(base.TestCase):
         facts = host_facts.HostFacts(types.SimpleNamespace(
             sysfs_path=sysfs, resctrl_path=sysfs, device_numa_nearest=False,
             device_numa_spare_ports=0))
-        xml = domain_xml.DomainXml(facts).add_device_numa_nodes(
+        xml = device_xml.DeviceXml(facts).add_device_numa_nodes(
             XML, GuestPolicy(device_numa=mode),
             [device_numa.Device('0000:81:00.0', 0)], [0, 1])
         return guest_nodes.read_guest_nodes(xml)
@@ -87,7 +88,7 @@ class PciHoleTest(base.TestCase):
         facts = host_facts.HostFacts(types.SimpleNamespace(
             sysfs_path=sysfs, resctrl_path=sysfs, device_numa_nearest=False,
             device_numa_spare_ports=0))
-        return etree.fromstring(domain_xml.DomainXml(
+        return etree.fromstring(device_xml.DeviceXml(
             facts).add_device_numa_nodes(
                 XML.replace("machine='q35'", machine),
                 GuestPolicy(device_numa='required'),
@@ -131,9 +132,8 @@ class DeviceCellTest(AcceleratorTest):
         facts = host_facts.HostFacts(types.SimpleNamespace(
             sysfs_path=sysfs, resctrl_path=sysfs, device_numa_nearest=False,
             device_numa_spare_ports=0))
-        renderer = domain_xml.DomainXml(facts)
-        renderer.libvirt = domain_xml.LibvirtFeatures(
-            initiators=initiators, numa_element=element)
+        renderer = device_xml.DeviceXml(facts, domain_xml.LibvirtFeatures(
+            initiators=initiators, numa_element=element))
         return guest_nodes.read_guest_nodes(renderer.add_device_numa_nodes(
             XML, GuestPolicy(device_numa=mode),
             [device_numa.Device('0000:81:00.0', 0)], [0, 1]))
