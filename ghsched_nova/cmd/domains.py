@@ -33,23 +33,6 @@ def list_running_domains(uri: str) -> list[desired.Running]:
     return _select_domains(uri, 'VIR_CONNECT_LIST_DOMAINS_ACTIVE')
 
 
-def find_running_domain(uri: str, uuid: str) -> desired.Running | None:
-    """Return a running libvirt domain with its XML.
-
-    :returns: None if the domain does not run.
-    :raises HostError: if libvirt does not answer.
-    """
-    with _connect_libvirt(uri) as (libvirt, connection):
-        try:
-            found = _read_domain(connection.lookupByUUIDString(uuid),
-                                 libvirt.libvirtError)
-        except libvirt.libvirtError as error:
-            if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-                return None
-            raise
-        return found if found.domain.id >= 0 else None
-
-
 def list_all_domains(uri: str) -> list[desired.Running]:
     """Return all libvirt domains, running or not, with their XML.
 

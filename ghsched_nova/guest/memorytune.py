@@ -113,27 +113,12 @@ def replace_memorytunes(xml: str, tunes: Iterable[MemoryTune],
     :raises MemoryTuneError: if the document is not a domain, or if libvirt
         would drop or refuse the element.
     """
-    elements = [_make_element(tune, extended) for tune in tunes]
+    elements = [make_element(tune, extended) for tune in tunes]
     root = _parse_domain(xml)
     _remove_memorytunes(root)
     cputune = document.find_or_insert_child(root, 'cputune', _BEFORE_CPUTUNE)
     document.insert_children(cputune, elements, len(cputune))
     return document.render_document(root)
-
-
-def render_memorytune_element(tune: MemoryTune,
-                              has_extended_attributes: bool) -> str:
-    """Render a ``<memorytune>`` element as indented text.
-
-    The element contains the bandwidth limits of a domain.
-
-    :param has_extended_attributes: whether libvirt supports hardlimit,
-        priority and min_bandwidth. If not, only the bandwidth is written.
-    :raises MemoryTuneError: if libvirt would drop or refuse the element.
-    """
-    element = _make_element(tune, has_extended_attributes)
-    etree.indent(element)
-    return etree.tostring(element, encoding='unicode')
 
 
 def renumber_nodes(xml: str, nodes: Mapping[int, int]) -> str:
@@ -222,7 +207,7 @@ def _replace_nodes(tune: etree._Element, elements: Sequence[etree._Element],
         tune, [etree.Element('node', values) for values in wanted], place)
 
 
-def _make_element(tune: MemoryTune, extended: bool) -> etree._Element:
+def make_element(tune: MemoryTune, extended: bool) -> etree._Element:
     _check_tune(tune)
     whose = ({} if tune.vcpus is None
              else {'vcpus': cpulist.render_cpu_list(tune.vcpus)})

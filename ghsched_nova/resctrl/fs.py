@@ -160,15 +160,6 @@ def resctrl_lock(files: Files, root: Path, timeout: float) -> Iterator[None]:
         yield
 
 
-def list_own_groups(files: Files, root: Path) -> Iterator[Path]:
-    """Yield the paths of the resctrl groups that ghsched created."""
-    for directory in (root / naming.MONITORS, root):
-        if os.path.isdir(directory):
-            yield from (directory / name
-                        for name in files.directories(directory)
-                        if name.startswith(naming.PREFIX))
-
-
 def wait_for_writer(root: Path, patience: float = READER_PATIENCE) -> None:
     """Wait until no process holds the resctrl lock, before reading files.
 

@@ -353,20 +353,6 @@ class RecordFormat(Protocol):
 
 
 @dataclass(frozen=True)
-class ListFormat:
-    """Format of a record that is a list, such as that of refused guests.
-
-    Malformed items of the list are ignored.
-    """
-
-    name: str
-
-    def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a host's stats have something else under the list's key."""
-        return not isinstance(fields.get(self.name), list | None)
-
-
-@dataclass(frozen=True)
 class Format(RecordCodec[T]):
     """Format of a record that a host sends under a key of its own."""
 

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 import hashlib
 import itertools
-import json
 import re
 from typing import Any
 from typing import cast
@@ -255,17 +254,6 @@ class GuestPolicy:
                  'vcpus': cpulist.render_cpu_list(one.current or ()),
                  'nodes': _describe_nodes(one.nodes)}
                 for one in self.classes]
-
-    def render_for_guest(self) -> str:
-        """Return the part of the policy that the guest can read, as JSON.
-
-        Features add entries of their own.
-        """
-        found = self.describe_bandwidth_for_guest()
-        for feature in declared.FEATURES:
-            if feature.parse is not None:
-                found |= self.get_part(feature.part).describe_for_guest()
-        return json.dumps(found, separators=(',', ':'))
 
 
 def _describe_nodes(nodes: Iterable[NodePolicy]) -> list[dict[str, object]]:

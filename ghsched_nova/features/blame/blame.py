@@ -92,8 +92,9 @@ def _investigate_slowdown(arguments: argparse.Namespace,
     host = _make_host_engine(arguments, state_path)
     investigator = host_blame.Investigator(
         blame_cap.Capper(
-            host, threading.RLock(), lambda uuid: domains.find_running_domain(
-                arguments.connect, uuid), _print_cap_event),
+            host, threading.RLock(), lambda uuid: next(
+                (one for one in domains.list_running_domains(arguments.connect)
+                 if one.domain.uuid == uuid), None), _print_cap_event),
         socket.gethostname(), host.running,
         lambda: blame_periods.FORMAT.read(
             state_path / blame_periods.FORMAT.name),

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 import contextlib
 from dataclasses import dataclass
 import itertools
+import os
 from pathlib import Path
 import re
 
@@ -29,6 +30,7 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.features.doctor import checks
 from ghsched_nova.features.doctor import node
 from ghsched_nova.resctrl import fs
+from ghsched_nova.resctrl import naming
 
 #: Names of ghsched in a configuration line, unless they are a part of a path.
 _OURS = re.compile(r'(?<![\w/-])(?:ghsched(?![\w/-])|ghsched_\w|Ghsched\w)')
@@ -202,11 +204,20 @@ def _find_systemd_units(directory: Path) -> Iterator[str]:
                 yield str(path)
 
 
+def list_own_groups(files: fs.Files, root: Path) -> Iterator[Path]:
+    """Yield the paths of the resctrl groups that ghsched created."""
+    for directory in (root / naming.MONITORS, root):
+        if os.path.isdir(directory):
+            yield from (directory / name
+                        for name in files.directories(directory)
+                        if name.startswith(naming.PREFIX))
+
+
 def _find_resctrl_groups(resctrl_path: Path) -> tuple[str, ...]:
     """Return the names of the resctrl groups that ghsched created."""
     try:
         return tuple(sorted(
-            path.name for path in fs.list_own_groups(fs.Files(),
-                                                     resctrl_path)))
+            path.name for path in list_own_groups(fs.Files(),
+                                                  resctrl_path)))
     except OSError:
         return ()

@@ -26,6 +26,7 @@ from typing import Any
 from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
+from ghsched_nova.features.doctor import leftovers
 from ghsched_nova.features.live_change import set_command
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import desired
@@ -177,7 +178,7 @@ def _remove_resctrl_groups(resctrl_path: Path, dry_run: bool) -> int:
         return exits.DONE
     files, status = fs.Files(), exits.DONE
     with fs.resctrl_lock(files, resctrl_path, fs.LOCK_TIMEOUT):
-        for path in fs.list_own_groups(files, resctrl_path):
+        for path in leftovers.list_own_groups(files, resctrl_path):
             print(f'remove the control group {path}')
             try:
                 if not dry_run:

@@ -57,6 +57,8 @@ import textwrap
 from typing import Any
 from urllib import parse
 
+from lxml import etree
+
 from ghsched_nova.features.explain.explanation import Explanation
 from ghsched_nova.guest import memorytune
 from ghsched_nova.resctrl import dialects
@@ -134,9 +136,22 @@ def _render_memorytune(explanation: Explanation) -> str:
         return _render_group_comment(
             'monitoring group\n     ' + naming.render_monitor_path('UUID')
         )
-    return '\n'.join(memorytune.render_memorytune_element(
+    return '\n'.join(render_memorytune(
         tune, host.has_all_memorytune_attributes)
         for tune in explanation.tunes)
+
+
+def render_memorytune(tune: memorytune.MemoryTune,
+                      has_extended_attributes: bool) -> str:
+    """Return a ``<memorytune>`` element as indented text.
+
+    :param has_extended_attributes: whether libvirt supports hardlimit,
+        priority and min_bandwidth. If not, only the bandwidth is written.
+    :raises MemoryTuneError: if libvirt would drop or refuse the element.
+    """
+    element = memorytune.make_element(tune, has_extended_attributes)
+    etree.indent(element)
+    return etree.tostring(element, encoding='unicode')
 
 
 def _render_group_comment(group: str) -> str:

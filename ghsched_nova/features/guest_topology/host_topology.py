@@ -27,11 +27,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 import itertools
+import json
 
 from lxml import etree
 
 from ghsched_nova.guest import document
 from ghsched_placement.base import cpulist
+from ghsched_placement.features import declared
 from ghsched_placement.features.guest_topology import topology_part
 from ghsched_placement.flavor.policy import GuestPolicy
 
@@ -434,5 +436,17 @@ def _set_oem_string(root: etree._Element, policy: GuestPolicy) -> None:
 
 def _make_oem_entry(policy: GuestPolicy) -> etree._Element:
     entry = etree.Element('entry')
-    entry.text = OEM_PREFIX + policy.render_for_guest()
+    entry.text = OEM_PREFIX + render_policy_for_guest(policy)
     return entry
+
+
+def render_policy_for_guest(policy: GuestPolicy) -> str:
+    """Return the part of a policy that the guest can read, as JSON.
+
+    Features add entries of their own.
+    """
+    found = policy.describe_bandwidth_for_guest()
+    for feature in declared.FEATURES:
+        if feature.parse is not None:
+            found |= policy.get_part(feature.part).describe_for_guest()
+    return json.dumps(found, separators=(',', ':'))

@@ -408,7 +408,8 @@ class BootTest(LibvirtTestCase):
         :param memory: whether its kernel reads HMAT.
         """
         for text in ('distance=10 24', 'distance=24 10',
-                     f'GUEST-POLICY {POLICY.render_for_guest()}'):
+                     'GUEST-POLICY '
+                     + host_topology.render_policy_for_guest(POLICY)):
             self.assertIn(text, console)
         for node, nanoseconds, mib in (0, 120, 19073), (1, 90, 95367):
             if memory:

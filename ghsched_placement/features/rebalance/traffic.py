@@ -26,15 +26,30 @@ import ipaddress
 import math
 from typing import Any
 
-from ghsched_placement.base import wire
 from ghsched_placement.features.rebalance import affinity
 
 KEY = 'ghsched_traffic'
-FORMAT = wire.ListFormat(KEY)
 #: Maximum number of peers that a guest reports, the busiest first.
 MOST = 32
 #: Maximum traffic of a guest in bytes per second: a port of 200 Gbit/s.
 MAX_GUEST_RATE = 25e9
+
+
+@dataclass(frozen=True)
+class ListFormat:
+    """Format of a record that is a list, such as that of traffic.
+
+    Malformed items of the list are ignored.
+    """
+
+    name: str
+
+    def is_malformed(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a host's stats have something else under the list's key."""
+        return not isinstance(fields.get(self.name), list | None)
+
+
+FORMAT = ListFormat(KEY)
 
 
 @dataclass(frozen=True)

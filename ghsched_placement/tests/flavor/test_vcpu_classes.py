@@ -12,9 +12,6 @@
 
 """Tests of vCPU classes in flavors."""
 
-import json
-
-
 from ghsched_placement.features.flavor_check import flavor_errors
 from ghsched_placement.flavor import policy
 from ghsched_placement.flavor.policy import NodePolicy
@@ -98,9 +95,9 @@ class ParseTest(base.TestCase):
                          [(one.name, one.vcpus) for one in found.classes])
 
     def test_guest_reads_its_classes(self):
-        found = json.loads(parse({
+        found = parse({
             CLASSES: 'latency:0-3', 'ghsched:mem_bw_min.latency': '30'
-        }, 1).render_for_guest())
+        }, 1).describe_bandwidth_for_guest()
         values = {'mem_bw_min': 30, 'mem_bw_max': 100,
                   'mem_bw_hardlimit': True, 'mem_bw_priority': None}
         self.assertEqual(

@@ -21,7 +21,7 @@ import tempfile
 from lxml import etree
 
 from ghsched_nova.cmd import main
-from ghsched_nova.guest import memorytune
+from ghsched_nova.features.explain import output
 from ghsched_nova.guest import metadata
 from ghsched_nova.tests.fixtures import memory_tunes
 from ghsched_placement.flavor import key_names
@@ -121,7 +121,7 @@ class GoldenTest(base.TestCase):
             f'<domain><cputune>{text}</cputune></domain>')
         assert tune is not None
         self.assertTrue(text.endswith(
-            memorytune.render_memorytune_element(tune, True) + '\n'))
+            output.render_memorytune(tune, True) + '\n'))
 
 
 class VfsTest(base.TestCase):
