@@ -38,7 +38,7 @@ from ghsched_nova.nova_seams import registry
 from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
-from ghsched_placement.query import request
+from ghsched_placement.query import combinations
 
 LOG = logging.getLogger(__name__)
 
@@ -94,8 +94,8 @@ def check_flavor(extra_specs: Mapping[str, str], changed: Collection[str],
         if found is not None:
             # With bandwidth_accounting=max there can only be more: the
             # scheduler knows the option.
-            request.check_flavor_combinations(extra_specs, found, vcpus,
-                                              memory_mb)
+            combinations.check_flavor_combinations(extra_specs, found, vcpus,
+                                                   memory_mb)
             for part in found.parts:
                 for text in part.find_flavor_warnings(extra_specs):
                     LOG.warning('ghsched: flavor with %s', text)

@@ -38,16 +38,6 @@ _NODE = f'{{{NAMESPACE}}}node'
 _REALTIME = f'{{{NAMESPACE}}}realtime'
 _CLASS = f'{{{NAMESPACE}}}class'
 _BOOLEAN = {'true': True, 'false': False}
-#: Element of the instance's project in the metadata that Nova writes
-#: (nova/virt/libvirt/config.py, LibvirtConfigGuestMetaNovaOwner).
-_PROJECT = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
-            '{*}owner/{*}project')
-#: Element of the instance's flavor there (LibvirtConfigGuestMetaNovaFlavor).
-_FLAVOR = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
-           '{*}flavor')
-#: Element of the instance's name there (LibvirtConfigGuestMetaNovaInstance).
-_NAME = ('metadata/{http://openstack.org/xmlns/libvirt/nova/1.1}instance/'
-         '{*}name')
 #: Attributes of a node element that belong to its policy.
 _VALUES = frozenset(NodePolicy(l3_ways=1, burst=1).to_mapping())
 #: Value of the group attribute if a domain shares its control group.
@@ -217,38 +207,6 @@ def parse_policy(domain: etree._Element) -> DomainPolicy | None:
         raise MetadataError(
             'the ghsched policy in the metadata of the domain cannot be '
             f'read: {error!r}') from error
-
-
-def read_project_id(domain: etree._Element) -> str:
-    """Return the UUID of the Nova project that owns a domain.
-
-    The result is empty if the domain was not created by Nova.
-
-    :param domain: root element of the domain XML.
-    """
-    element = domain.find(_PROJECT)
-    return '' if element is None else str(element.get('uuid', ''))
-
-
-def read_server_name(domain: etree._Element) -> str:
-    """Return the name of a domain's server in Nova.
-
-    The result is empty if the domain was not created by Nova.
-
-    :param domain: root element of the domain XML.
-    """
-    return (domain.findtext(_NAME) or '').strip()
-
-
-def read_flavor_name(domain: etree._Element) -> str:
-    """Return the name of a domain's Nova flavor.
-
-    The result is empty if the domain was not created by Nova.
-
-    :param domain: root element of the domain XML.
-    """
-    element = domain.find(_FLAVOR)
-    return '' if element is None else str(element.get('name', ''))
 
 
 def _parse_class(element: etree._Element) -> VcpuClass:

@@ -23,6 +23,7 @@ from oslo_log import log as logging
 
 from ghsched_nova import conf
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import nova_metadata
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import reader
 from ghsched_nova.monitor import topology
@@ -95,9 +96,9 @@ def list_guests_and_policies(
         try:
             policy = one.policy
             if policy:
-                project = metadata.read_project_id(one.root)
-                flavor = metadata.read_flavor_name(one.root)
-                server = metadata.read_server_name(one.root)
+                project = nova_metadata.read_project_id(one.root)
+                flavor = nova_metadata.read_flavor_name(one.root)
+                server = nova_metadata.read_server_name(one.root)
         except metadata.MetadataError:
             pass
         found.append(view.MonitoredGuest(one.domain.name, one.domain.uuid,

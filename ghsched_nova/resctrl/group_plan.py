@@ -13,18 +13,15 @@
 
 """Plan of groups, bandwidth values and threads, for all guests (pure)."""
 
-from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Set
-from dataclasses import replace
 
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import errors
+from ghsched_nova.resctrl import leaked_groups
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl.model import Action
-from ghsched_nova.resctrl.model import Domain
 from ghsched_nova.resctrl.model import Group
 from ghsched_nova.resctrl.model import PolicyProblem
 from ghsched_nova.resctrl.model import ResctrlGuest
@@ -43,7 +40,7 @@ def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     actions = [
         Action('remove group', name, reason)
         for name, reason in sorted(
-            _find_leaked_groups(
+            leaked_groups.find_leaked_groups(
                 actual, wanted, members.keys(), guest_tids
             ).items()
         )
@@ -60,117 +57,15 @@ def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
                 problems.append(step)
         problems += _find_foreign_vcpus(guests, name, actual, guest_tids)
     actions += _release_vcpus_without_group(actual, wanted)
-    there = actual.groups.keys() | {action.group for action in actions}
-    actions += _plan_monitoring(
-        {
-            name: guests
-            for name, guests in members.items()
-            if guests[0].shared and name in there
-        },
-        actual,
-        wanted,
-    )
-    running = _index_domains_by_id(wanted.domains)
+    running = leaked_groups.index_domains_by_id(wanted.domains)
     return model.Plan(tuple(actions), tuple(problems), tuple(sorted(
         name for name in actual.groups if name not in taken
-        and _is_foreign(name, running))))
+        and leaked_groups.is_foreign(name, running))))
 
 
 def _rank_group(item: tuple[str, Sequence[ResctrlGuest]]) -> int:
     name, guests = item
     return 2 if name == naming.DEFAULT else int(guests[0].is_only_measured)
-
-
-def _index_domains_by_id(domains: Iterable[Domain]) -> dict[int, Domain]:
-    return {domain.id: domain for domain in domains}
-
-
-def _is_foreign(path: str, running: Mapping[int, Domain]) -> bool:
-    """Whether a resctrl group belongs to other software than nova-compute.
-
-    A group of a running libvirt domain counts as foreign, too: nova-compute
-    may not change it.
-
-    :param path: path of the group.
-    :param running: running libvirt domains by id.
-    """
-    name = naming.parse_group_name(path)
-    return not name.is_ghsched and (
-        name.machine is None or _is_of_running_domain(name, running))
-
-
-def _is_of_running_domain(name: naming.GroupName,
-                          running: Mapping[int, Domain]) -> bool:
-    domain = running.get(name.machine[0]) if name.machine else None
-    return domain is not None and name.is_of_domain(domain.id, domain.name)
-
-
-# -- groups that nobody needs -------------------------------------------------
-
-
-def _find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
-                        needed: Set[str], guest_tids: Set[int]
-                        ) -> dict[str, str]:
-    """Return the resctrl groups to remove, each with the reason.
-
-    A group of nova-compute or libvirt is removed if no guest needs it and no
-    guest's threads are in it. If the host has no free group, it is also
-    removed if the plan moves the threads to other groups, and so is a group of
-    a vCPU class without limits: the kernel then moves the threads to the
-    default group.
-
-    :param needed: names of groups that guests need.
-    :param guest_tids: ids of the threads that the plan moves.
-    """
-    uuids = {domain.uuid for domain in wanted.domains}
-    # It is known which group these need; the others may need theirs.
-    placed = {guest.domain.uuid for guest in wanted.guests}
-    running = _index_domains_by_id(wanted.domains)
-    # A process whose domain is not known is that of a guest that starts.
-    unknown = actual.processes - {domain.name for domain in wanted.domains}
-    found = {}
-    for name in (wanted.removable & actual.groups.keys()) - needed:
-        group = actual.groups[name]
-        parsed = naming.parse_group_name(name)
-        if actual.scarce or parsed.vcpu_class and parsed.uuid in placed:
-            group = replace(group, tasks=group.tasks - guest_tids,
-                            vcpu_threads=group.vcpu_threads - guest_tids)
-        reason = (_explain_leaked_nova_group(parsed, group, uuids, placed)
-                  or _explain_leaked_libvirt_group(parsed, group, running,
-                                                   unknown))
-        if reason:
-            found[name] = reason
-    return found
-
-
-def _explain_leaked_nova_group(name: naming.GroupName, group: Group,
-                               uuids: Set[str], placed: Set[str]) -> str:
-    if name.path == naming.DEFAULT:
-        # What is in it belongs to the kernel's own group then.
-        return 'no guest uses it'
-    if group.vcpu_threads or group.error:
-        return ''
-    if name.path == naming.PROBE:
-        return 'a measurement was interrupted'
-    if name.is_shared:
-        return 'no guest shares it'
-    uuid = name.uuid
-    if uuid in placed or uuid in uuids and name.is_default_monitor:
-        return f'guest {uuid} is in another group'
-    return '' if uuid is None or uuid in uuids else f'no guest {uuid} runs'
-
-
-def _explain_leaked_libvirt_group(name: naming.GroupName, group: Group,
-                                  running: Mapping[int, Domain],
-                                  unknown: Set[str]) -> str:
-    if (name.machine is None or group.tasks or group.error
-            or _is_of_running_domain(name, running)):
-        return ''
-    number, part = name.machine
-    if any(naming.is_derived_from_domain_name(part, other)
-           for other in unknown):
-        return ''
-    return f'libvirt left it: no domain {number} of this name runs'
 
 
 # -- one group ----------------------------------------------------------------
@@ -200,14 +95,14 @@ def _plan_group(name: str, guests: Sequence[ResctrlGuest],
         yield from (PolicyProblem(uuid, name, error.reason) for uuid in uuids)
         return
     for guest, text in zip(guests, missing, strict=True):
-        yield from _move_threads(guest, name, (group or Group()).tasks, actual,
-                                 wanted.all_threads)
+        yield from move_threads(guest, name, (group or Group()).tasks, actual,
+                                wanted.all_threads)
         if text:
             yield PolicyProblem(guest.domain.uuid, name, text)
 
 
-def _find_vcpu_threads(guest: ResctrlGuest, actual: model.Actual
-                       ) -> dict[int, int]:
+def find_vcpu_threads(guest: ResctrlGuest, actual: model.Actual
+                      ) -> dict[int, int]:
     """Return the thread ids of the vCPUs that a guest's policy limits.
 
     :returns: thread id by vCPU number.
@@ -222,7 +117,7 @@ def _describe_missing_vcpus(guest: ResctrlGuest, actual: model.Actual) -> str:
 
     The text is empty if all vCPUs have a thread.
     """
-    vcpus = _find_vcpu_threads(guest, actual)
+    vcpus = find_vcpu_threads(guest, actual)
     if len(vcpus) >= guest.online:
         return ''
     if not vcpus:
@@ -283,7 +178,7 @@ def _select_threads(guest: ResctrlGuest, actual: model.Actual,
     """
     found = {
         tid: f'{vcpu}'
-        for vcpu, tid in _find_vcpu_threads(guest, actual).items()
+        for vcpu, tid in find_vcpu_threads(guest, actual).items()
     }
     takes_all = all_threads or guest.maker == 'libvirt-process'
     if takes_all and guest.has_other_threads:
@@ -294,9 +189,9 @@ def _select_threads(guest: ResctrlGuest, actual: model.Actual,
     return found
 
 
-def _move_threads(guest: ResctrlGuest, name: str, inside: Set[int],
-                  actual: model.Actual,
-                  all_threads: bool) -> Iterator[Action]:
+def move_threads(guest: ResctrlGuest, name: str, inside: Set[int],
+                 actual: model.Actual,
+                 all_threads: bool) -> Iterator[Action]:
     belong = _select_threads(guest, actual, all_threads)
     moved = sorted(belong.keys() - inside)
     if not moved:
@@ -357,70 +252,3 @@ def _find_foreign_vcpus(guests: Sequence[ResctrlGuest], name: str,
             yield PolicyProblem(guest.domain.uuid, name,
                                 'threads of vCPUs of another guest are in it: '
                                 + ', '.join(map(str, sorted(strange))))
-
-
-# -- measuring guests that share ----------------------------------------------
-
-
-def _plan_monitoring(
-    shared: Mapping[str, Sequence[ResctrlGuest]],
-    actual: model.Actual,
-    wanted: model.Wanted,
-) -> Iterator[Action]:
-    """Yield the changes of monitoring groups within shared control groups.
-
-    Each guest of a shared control group is measured in a monitoring group.
-    Groups of guests that have left are removed first. The number of monitoring
-    ids (RMIDs) limits how many guests get one. Guests without a policy come
-    last.
-
-    :param shared: guests by shared control group.
-    """
-    spare = wanted.monitors - sum(actual.monitors_of_others.values()) - sum(
-        guest.is_only_measured and guest.group not in actual.groups
-        for guest in wanted.guests)
-    for name, guests in shared.items():
-        here = {guest.domain.uuid for guest in guests}
-        for uuid in sorted(_get_monitoring_groups(actual, name).keys() - here):
-            yield Action(
-                'remove group', naming.render_monitor_path(uuid, name),
-                f'guest {uuid} does not share the group')
-        spare -= len(_get_monitoring_groups(actual, name).keys() & here)
-    for name, guests in sorted(shared.items(),
-                               key=lambda item: item[0] == naming.DEFAULT):
-        there = _get_monitoring_groups(actual, name)
-        room = min(spare, wanted.monitors_per_group - len(there))
-        for guest in _choose_guests_to_monitor(guests, there.keys(), room):
-            uuid = guest.domain.uuid
-            path = naming.render_monitor_path(uuid, name)
-            if not _find_vcpu_threads(guest, actual):
-                continue
-            if uuid not in there:
-                spare -= 1
-                yield Action('make group', path,
-                             'the guest is to be measured', uuid)
-            yield from _move_threads(guest, path, there.get(uuid, frozenset()),
-                                     actual, wanted.all_threads)
-
-
-def _choose_guests_to_monitor(guests: Iterable[ResctrlGuest],
-                              monitored: Set[str],
-                              spare: int) -> list[ResctrlGuest]:
-    """Choose which guests of a shared control group get a monitoring group.
-
-    The bandwidth of a guest is measured in its monitoring group.
-
-    :param monitored: UUIDs of guests that have a monitoring group already.
-    :param spare: number of further monitoring groups that can be created.
-    """
-    have = [guest for guest in guests if guest.domain.uuid in monitored]
-    new = sorted((guest for guest in guests
-                  if guest.domain.uuid not in monitored),
-                 key=lambda guest: not guest.monitor)
-    return have + new[:max(0, spare)]
-
-
-def _get_monitoring_groups(actual: model.Actual,
-                           name: str) -> Mapping[str, frozenset[int]]:
-    group = actual.groups.get(name)
-    return group.monitors if group else {}

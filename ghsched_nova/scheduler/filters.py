@@ -47,16 +47,13 @@ from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import needed_nodes
+from ghsched_nova.scheduler.node_capacity_cache import NodeCapacityCache
 from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.fit.lack import GroupedReasons
 from ghsched_placement.fit.lack import Lack
-from ghsched_placement.fit.node_capacity import NodeCapacity
-from ghsched_placement.fit import room as rooms
 from ghsched_placement.flavor import keys
-from ghsched_placement.flavor.topology import GuestNode
-from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.providers import names
 from ghsched_placement.query import candidates
 from ghsched_placement.query.candidates import NodeAssignment
@@ -262,7 +259,7 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if not scheduler.satisfies_cpu_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
-        room = _NodeCapacityCache(view, spec)
+        room = NodeCapacityCache(view, spec)
         host = _describe_host(view, spec)
         search = _CandidateSearch(view, spec, required)
         # Nova's fit is asked about the best way only, as long as it agrees.
@@ -324,54 +321,6 @@ class _CandidateSearch:
             if len(self._tried) >= most:
                 break
         return False
-
-
-class _NodeCapacityCache:
-    """Cache of whether the guest NUMA nodes fit on the NUMA nodes of a host.
-
-    Guest nodes with equal requirements share a result, so that Nova's fit is
-    computed only once for them.
-    """
-
-    def __init__(self, view: HostStateView, spec: shared.RequestSpec) -> None:
-        self._view, self._spec = view, spec
-        self._kinds = numa.map_to_first_equal_guest_node(spec.numa_topology)
-        self._known: dict[tuple[int, int], bool] = {}
-        self._free: dict[tuple[int, int], bool] = {}
-
-    def has_free_amounts(self, guest_node: int, host_node: int) -> bool:
-        """Return whether a host NUMA node may have room for a guest NUMA node.
-
-        The amounts of CPUs and memory are compared. Nova's own fit, which
-        compares the threads of cores as well, takes much longer.
-        """
-        pair = self._kinds[guest_node], host_node
-        if pair not in self._free:
-            part, page_size = self._parts[pair[0]]
-            self._free[pair] = host_node in self._rooms and (
-                rooms.count_guest_nodes(self._rooms[host_node], part,
-                                        page_size) > 0)
-        return self._free[pair]
-
-    @functools.cached_property
-    def _rooms(self) -> Mapping[int, NodeCapacity]:
-        return {one.node: one for one in numa.list_node_capacities(
-            self._view.numa_topology, self._view)}
-
-    @functools.cached_property
-    def _parts(self) -> Sequence[tuple[GuestNode, PageSize]]:
-        return host_nodes.list_sized_guest_nodes(self._spec.numa_topology)
-
-    def has_capacity(self, guest_node: int, host_node: int) -> bool:
-        """Return whether a guest NUMA node fits on a host NUMA node.
-
-        Only CPUs and memory are compared, by Nova's own fit.
-        """
-        pair = self._kinds[guest_node], host_node
-        if pair not in self._known:
-            self._known[pair] = self.has_free_amounts(*pair) and (
-                scheduler.has_node_capacity(self._view, self._spec, *pair))
-        return self._known[pair]
 
 
 def _describe_host(view: HostStateView, spec: shared.RequestSpec

@@ -30,6 +30,7 @@ from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.providers import names
+from ghsched_placement.query import combinations
 from ghsched_placement.query import request
 from ghsched_placement.query import vfs
 
@@ -163,7 +164,7 @@ def ghsched_request_filter(_context: Any, spec: shared.RequestSpec) -> bool:
         accounting = shared.config().ghsched.bandwidth_accounting
         wanted = request.build_request(policy, accounting, devices,
                                        option.locality, option.joins)
-        request.check_combination_count(policy, accounting)
+        combinations.check_combination_count(policy, accounting)
     except policies.PolicyError as error:
         LOG.info('ghsched: refusing a scheduling request for flavor '
                  '%(flavor)s because no host can provide its extra specs: '

@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from dataclasses import field
 import heapq
 import itertools
-import math
 from typing import Any
 from typing import TypeAlias
 
@@ -42,6 +41,7 @@ from ghsched_placement.query.candidates import HostProviders
 from ghsched_placement.query.candidates import NodeAssignment
 from ghsched_placement.query.candidates import NodeRequestGroups
 from ghsched_placement.query import matching
+from ghsched_placement.query import node_loads
 from ghsched_placement.query.request import LOCALITIES
 
 #: Number of ways that are tried on a host before it is refused.
@@ -114,8 +114,9 @@ def yield_cheapest_host_nodes(node_costs: Mapping[int, offered.NodeCost],
     :returns: host node of each guest node.
     """
     steps = matching.Steps(MAX_STEPS)
-    loads = _Loads(HostProviders({str(node): node for node in nodes},
-                                 busy=node_costs), guest_nodes, steps)
+    loads = node_loads.NodeLoads(HostProviders(
+        {str(node): node for node in nodes}, busy=node_costs),
+        guest_nodes, steps)
     unneeded = {node: int(node not in needed) for node in nodes}
     return (order for _key, order in matching.yield_assignments_by_cost(
         [unneeded] * guest_nodes, loads.get_assignment_rank, steps))
@@ -374,91 +375,6 @@ def _compute_least_cost(rows: Rows) -> int:
     return least
 
 
-class _Loads:
-    """Ranks sets of host nodes by their number of sockets and their load.
-
-    For an incomplete set, the rank is a lower bound of the ranks of all
-    complete sets that contain it.
-
-    :param host: socket and load of each host node.
-    :param count: number of guest nodes.
-    :param steps: counts the steps of the search.
-    """
-
-    def __init__(self, host: HostProviders, count: int,
-                 steps: matching.Steps) -> None:
-        self._host, self._count, self._steps = host, count, steps
-        self._nodes = frozenset(host.node_of_numa.values())
-        #: For each part of the load cost, pairs of cost and node, the least
-        #: loaded first. Empty if the load of a node is unknown.
-        self._least_loaded: list[list[tuple[float, int]]] = []
-        if self._nodes <= host.busy.keys():
-            self._least_loaded = [
-                sorted(zip(loads, self._nodes, strict=True)) for loads in zip(
-                    *map(host.busy.__getitem__, self._nodes), strict=True)]
-        self._known: dict[frozenset[int], tuple[Any, ...]] = {}
-
-    def get_assignment_rank(self, nodes: Sequence[int]) -> tuple[Any, ...]:
-        """Return a sort key of an assignment: number of sockets, then load.
-
-        If host nodes are given only for the first guest nodes, the key is a
-        lower bound of the keys of all assignments that begin with them.
-
-        :param nodes: host nodes of the first guest nodes, or of all.
-        """
-        key = frozenset(nodes)
-        found = self._known.get(key)
-        if found is None:
-            self._steps.taken += len(self._nodes)
-            missing = self._count - len(nodes)
-            busy = (self._compute_least_load(key, missing) if missing
-                    else offered.combine_node_costs(nodes, self._host.busy))
-            found = self._known[key] = (self._count_sockets(key, missing),
-                                        *offered.split_node_cost(busy))
-        return found
-
-    def _count_sockets(self, nodes: frozenset[int], missing: int) -> int:
-        """Return on how many sockets the guest's host nodes are at least.
-
-        :param nodes: host NUMA nodes chosen for the first guest nodes.
-        :param missing: number of guest nodes for which any of the other host
-            nodes can be chosen.
-        """
-        socket_of = self._host.socket_of
-        used = {socket_of.get(node) for node in nodes}
-        free = Counter(socket_of.get(node) for node in self._nodes - nodes)
-        missing -= sum(free.pop(socket, 0) for socket in used)
-        found = len(used)
-        for count in sorted(free.values(), reverse=True):
-            if missing <= 0:
-                break
-            missing -= count
-            found += 1
-        return found
-
-    def _compute_least_load(self, nodes: frozenset[int], missing: int
-                            ) -> offered.NodeCost:
-        """Return a lower bound of the load cost of the guest's host nodes.
-
-        The cost is that of :func:`offered.combine_node_costs` for all nodes.
-
-        :param nodes: host NUMA nodes chosen for the first guest nodes.
-        :param missing: number of guest nodes for which any of the other host
-            nodes can be chosen.
-        :returns: empty if the load of a host node is unknown.
-        """
-        if not self._least_loaded:
-            return ()
-        worst, whole = [], []
-        for figure, loads in enumerate(self._least_loaded):
-            values = [self._host.busy[node][figure] for node in nodes]
-            values += itertools.islice(
-                (load for load, node in loads if node not in nodes), missing)
-            worst.append(max(values))
-            whole.append(math.fsum(values))
-        return (*worst[:-1], *whole[:-1], worst[-1], whole[-1])
-
-
 #: One choice of host nodes: sort key (cost, sockets, load and sequence
 #: number), host node of each guest node, and the rows that allow it.
 _Way: TypeAlias = tuple[tuple[Any, ...], tuple[int, ...], Rows]
@@ -486,7 +402,7 @@ class _Assignments:
         self._ours = groups.list_all_group_suffixes()
         self._vfs = tuple(itertools.chain.from_iterable(
             vf.list_vf_group_suffixes() for vf in groups.vfs))
-        self._loads = _Loads(host, len(reader.guests), steps)
+        self._loads = node_loads.NodeLoads(host, len(reader.guests), steps)
         self._groups: dict[Rows, list[tuple[Any, ...]]] = {}
         self._found = False
 

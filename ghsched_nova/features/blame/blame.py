@@ -30,7 +30,7 @@ from ghsched_nova.cmd import configured
 from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.cmd import tables
-from ghsched_nova.guest import metadata
+from ghsched_nova.guest import nova_metadata
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
 from ghsched_nova.host import readings
@@ -131,7 +131,7 @@ def find_running_guest(
     """
     found = [one.domain.uuid for one in running if name_or_uuid in (
         one.domain.uuid, one.domain.name,
-        metadata.read_server_name(one.root) if one.is_readable else '')]
+        nova_metadata.read_server_name(one.root) if one.is_readable else '')]
     if len(found) != 1:
         raise domains.HostError(
             f'{len(found) or "no"} running guests of this host are called '

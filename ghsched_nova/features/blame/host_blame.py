@@ -39,7 +39,7 @@ from ghsched_nova.features.load import load_rates
 from ghsched_nova.features.load import load_reader
 from ghsched_nova.features.load import load_use
 from ghsched_nova.guest import cells
-from ghsched_nova.guest import metadata
+from ghsched_nova.guest import nova_metadata
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import desired
 from ghsched_nova.monitor import reader as readers
@@ -211,8 +211,8 @@ def yield_guests_with_policies(running: Iterable[desired.Running]
     for guest in bandwidth_use.list_guests_and_policies(by_uuid.values()):
         root = by_uuid[guest.uuid].root
         yield replace(guest, cells=_parse_cells(root),
-                      server=metadata.read_server_name(root),
-                      project=metadata.read_project_id(root))
+                      server=nova_metadata.read_server_name(root),
+                      project=nova_metadata.read_project_id(root))
 
 
 def _parse_cells(root: etree._Element) -> tuple[cells.Cell, ...]:

@@ -28,7 +28,7 @@ from ghsched_nova.cmd import console
 from ghsched_nova.cmd import domains
 from ghsched_nova.features.doctor import leftovers
 from ghsched_nova.features.live_change import set_command
-from ghsched_nova.guest import metadata
+from ghsched_nova.guest import nova_metadata
 from ghsched_nova.host import desired
 from ghsched_nova.resctrl import fs
 from ghsched_placement.base import exits
@@ -141,7 +141,7 @@ def _describe_guests_with_policy(
     """
     for guest in guests:
         if desired.may_have_policy(guest.xml):
-            name = (metadata.read_server_name(guest.root)
+            name = (nova_metadata.read_server_name(guest.root)
                     if guest.is_readable else '')
             yield (f'guest {name or guest.domain.name} '
                    f'({guest.domain.uuid}) has a '

@@ -55,6 +55,7 @@ from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology
 from ghsched_placement.flavor.vcpu_classes import VcpuClass
 from ghsched_placement.providers import tree
+from ghsched_placement.query import combinations
 from ghsched_placement.query import request
 from ghsched_placement.query.vfs import Sizes
 
@@ -193,7 +194,7 @@ def _parse_topology_and_policy(explanation: Explanation) -> dict[str, Any]:
     policy = policies.parse_policy(question.flavor_specs, len(guest.cells),
                                    question.vcpus)
     policy = policy or policies.GuestPolicy()
-    request.check_combination_count(policy, question.accounting)
+    combinations.check_combination_count(policy, question.accounting)
     return {'guest': guest, 'policy': policy}
 
 

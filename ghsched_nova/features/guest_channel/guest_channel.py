@@ -40,6 +40,7 @@ from ghsched_nova.features.guest_channel import lines
 from ghsched_nova.features.guest_channel import stream as streams
 from ghsched_nova.guest import document
 from ghsched_nova.guest import metadata
+from ghsched_nova.guest import nova_metadata
 from ghsched_nova.host import bandwidth_use
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
@@ -136,8 +137,8 @@ class GuestChannels(compute_hooks.ComputeHooks):
                 channel.is_listed = True
             pressures = {
                 one.domain.uuid: pressure.ReportedPressure(
-                    found, metadata.read_project_id(one.root),
-                    metadata.read_flavor_name(one.root))
+                    found, nova_metadata.read_project_id(one.root),
+                    nova_metadata.read_flavor_name(one.root))
                 for one in snapshot.running
                 if (found := self._find_pressure(one.domain.uuid))}
         if pressures or self._pressures:

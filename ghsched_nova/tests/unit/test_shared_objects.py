@@ -38,6 +38,7 @@ NOT_SERVICES = (
     'ghsched_placement/features/density/',
     'ghsched_placement/features/doctor/',
     'ghsched_placement/features/exporter/cloud_cache',
+    'ghsched_placement/features/flavor_check/',
     'ghsched_placement/features/planner/',
     'ghsched_placement/features/rebalance/re', 'ghsched_placement/osc/',
     'ghsched_placement/tests/')
@@ -199,7 +200,8 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.guest_processes.GuestProcesses': _CALL,
     'ghsched_nova.scheduler.best_nodes.BestNodesView': _REQUEST,
     'ghsched_nova.scheduler.filters._CandidateSearch': _REQUEST,
-    'ghsched_nova.scheduler.filters._NodeCapacityCache': _REQUEST,
+    'ghsched_nova.scheduler.node_capacity_cache.'
+    'NodeCapacityCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.features.index.host_capacity.'
     'RequestNeed': 'threads that ask at once would read the same amounts',
@@ -218,7 +220,7 @@ NOT_SHARED = {
     'ghsched_placement.features.packing.gradient.'
     'FragmentationGrowth': _REQUEST,
     'ghsched_placement.fit.lack.GroupedReasons': _REQUEST,
-    'ghsched_placement.query.node_assignment._Loads': _CALL,
+    'ghsched_placement.query.node_loads.NodeLoads': _CALL,
     'ghsched_placement.query.node_assignment._Reader': _CALL,
     'ghsched_placement.query.node_assignment._Assignments': _CALL,
     'ghsched_placement.features.rebalance.move_plan.CloudState': _CALL,

@@ -45,6 +45,7 @@ from ghsched_placement.osc import client as clients
 from ghsched_placement.osc import columns
 from ghsched_placement.osc import host_commands
 from ghsched_placement.osc import node_capacities
+from ghsched_placement.query import combinations
 from ghsched_placement.query import request
 
 COLUMNS = ('Host', 'Fits', 'Guests That Fit', 'Sharing', 'Host Nodes',
@@ -238,15 +239,15 @@ def yield_slow_query_warnings(policy: policies.GuestPolicy,
     :param hosts: hosts whose NUMA nodes and PFs are combined.
     :param classes: resource class of the VFs of each PCI alias.
     """
-    def combinations(host: capacity.HostInventory) -> int:
+    def count_on(host: capacity.HostInventory) -> int:
         by_class = Counter(pf.resource_class for pf in host.pfs)
-        return request.count_provider_combinations(
+        return combinations.count_provider_combinations(
             policy, accounting, len(host.nodes),
             {alias: by_class[name] for alias, name in classes.items()})
 
-    worst, name = max(((combinations(host), host.name) for host in hosts),
+    worst, name = max(((count_on(host), host.name) for host in hosts),
                       default=(0, ''))
-    if worst > request.SLOW_COMBINATIONS:
+    if worst > combinations.SLOW_COMBINATIONS:
         yield (f'host {name} has {worst} combinations of NUMA nodes and PFs '
                'for this flavor. Placement goes through them for seconds or '
                'minutes per server, unless '
@@ -329,7 +330,7 @@ def parse_flavor_specs(size: Size, extra_specs: Mapping[str, str]
     policy = policies.parse_policy(extra_specs, len(guest.cells), size.vcpus
                                    ) or policies.GuestPolicy()
     with refusing_invalid_flavor():
-        request.check_combination_count(policy)
+        combinations.check_combination_count(policy)
     return policy, guest
 
 
@@ -348,8 +349,8 @@ def list_node_count_variants(size: Size, extra_specs: Mapping[str, str]
     with refusing_invalid_flavor():
         policies.get_guest_node_count(extra_specs)
         auto_nodes.refuse_auto_conflicts(extra_specs)
-        request.check_flavor_combinations(extra_specs, policies.GuestPolicy(),
-                                          size.vcpus, size.memory_mb)
+        combinations.check_flavor_combinations(
+            extra_specs, policies.GuestPolicy(), size.vcpus, size.memory_mb)
     shapes: list[Mapping[str, str]] = [
         auto_nodes.copy_with_node_count(extra_specs, count) for count
         in auto_nodes.list_node_counts(extra_specs, size.vcpus,

@@ -39,6 +39,7 @@ from ghsched_placement.flavor.policy import Vfs
 from ghsched_placement.flavor import topology
 from ghsched_placement.providers import names
 from ghsched_placement.query import candidates
+from ghsched_placement.query import combinations
 from ghsched_placement.query import request
 from ghsched_placement.query import vfs
 
@@ -264,7 +265,7 @@ def build_flavor_need(flavor: Flavor, accounting: Accounting = 'min',
         refuse_unfixed_node_count(flavor.extra_specs)
         policy = parse_policy(flavor.extra_specs, len(guest.cells),
                               flavor.vcpus) or GuestPolicy()
-        request.check_combination_count(policy, accounting)
+        combinations.check_combination_count(policy, accounting)
     except (topology.TopologyError, PolicyError) as error:
         raise PlannerError(f'flavor {flavor.name}: {error}') from None
     _check_aliases(flavor, policy, aliases or {})

@@ -21,6 +21,7 @@ from ghsched_placement.flavor.policy import NodePolicy
 from ghsched_placement.flavor.policy import parse_policy
 from ghsched_placement.flavor.policy import PolicyError
 from ghsched_placement.providers import names
+from ghsched_placement.query import combinations
 from ghsched_placement.query import request
 from ghsched_placement.tests import base
 from ghsched_placement.tests.fixtures import sample_flavors
@@ -151,7 +152,7 @@ class SizeTest(base.TestCase):
                        if name != 'ghsched:vfs'}, **vfs,
                     'hw:numa_nodes': str(nodes)}, nodes, nodes)
                 try:
-                    request.check_combination_count(policy)
+                    combinations.check_combination_count(policy)
                     accepted.append(nodes)
                 except PolicyError as error:
                     self.assertEqual('hw:numa_nodes', error.key)
@@ -161,24 +162,25 @@ class SizeTest(base.TestCase):
     def test_few_counted_nodes_of_a_large_guest_are_accepted(self):
         for specs in ({'ghsched:mem_bw_min.15': '5'},
                       {'ghsched:mem_bw_min.0': '5', 'ghsched:vfs.0': 'nic:2'}):
-            request.check_combination_count(parse_policy(specs, 16))
+            combinations.check_combination_count(parse_policy(specs, 16))
 
     def test_vfs_of_unlike_aliases_are_counted_by_alias(self):
         policy = parse_policy({'ghsched:vfs.0': 'a:1', 'ghsched:vfs.1': 'a:1',
                                'ghsched:vfs.2': 'b:1', 'ghsched:vfs.3': 'b:1',
                                'ghsched:vfs_locality': 'node'}, 4)
-        self.assertEqual(4 * 9, request.count_provider_combinations(
+        self.assertEqual(4 * 9, combinations.count_provider_combinations(
             policy, 'min', 8, {'a': 2, 'b': 3, 'c': 9}))
-        self.patch(request, 'MAX_COMBINATIONS', 16)
-        request.check_combination_count(policy)
-        self.patch(request, 'MAX_COMBINATIONS', 15)
-        self.assertRaises(PolicyError, request.check_combination_count, policy)
+        self.patch(combinations, 'MAX_COMBINATIONS', 16)
+        combinations.check_combination_count(policy)
+        self.patch(combinations, 'MAX_COMBINATIONS', 15)
+        self.assertRaises(PolicyError, combinations.check_combination_count,
+                          policy)
 
     def test_caps_are_counted_where_accounting_says_so(self):
         policy = parse_policy({'ghsched:mem_bw_max': '50'}, 9)
-        request.check_combination_count(policy, 'min')
+        combinations.check_combination_count(policy, 'min')
         self.assertRaises(
-            PolicyError, request.check_combination_count, policy, 'max')
+            PolicyError, combinations.check_combination_count, policy, 'max')
 
 
 class JoiningTest(base.TestCase):
