@@ -14,8 +14,8 @@
 """Traffic of an emulated host, as the contention model says (pure).
 
 A load file says what everybody would like to move. What they do move follows
-from the schemata, by :mod:`ghsched_placement.features.density`, and the
-monitor files show it. It is one JSON object::
+from the schemata, by the model of latency under load, and the monitor files
+show it. It is one JSON object::
 
     {"capacity_mb": 100000,
      "link_mb": 36000,

@@ -85,10 +85,9 @@ NOVA_BIN_DIR=/opt/stack/data/venv/bin TEMPEST_CONFIG=/opt/stack/tempest.conf
 '''
 
 FILTER = 'GhschedNUMATopologyFilter'
-WEIGHERS = ('ghsched_nova.features.packing.gradient_weigher.'
-            'GhschedGradientWeigher,'
-            'ghsched_nova.features.load.load_weigher.'
-            'GhschedLoadWeigher')
+WEIGHERS = ','.join((
+    'ghsched_nova.features.packing.gradient_weigher.GhschedGradientWeigher',
+    'ghsched_nova.features.load.load_weigher.GhschedLoadWeigher'))
 
 
 class GrenadeTest(base.TestCase):
