@@ -13,6 +13,7 @@
 """Functions of features for the filter of nova-scheduler."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ghsched_nova.features.load import by_load
@@ -27,15 +28,24 @@ HOST_LIMITS: tuple[Callable[[Any, shared.RequestSpec], Any], ...] = (
     numa_choice.limit_to_chosen_numa_count,
 )
 
-#: Functions that return the cost of each NUMA node of a host; the result is
-#: empty without a preference. The first result that is not empty counts.
-NODE_COSTS: tuple[Callable[[Any], dict[int, tuple[float, ...]]], ...] = (
-    by_load.compute_node_costs,
-)
 
-#: Functions that return the cost function of placements on a host, or None
-#: without a preference. The first cost function counts.
-PLACEMENT_COSTS: tuple[
-    Callable[[Any, shared.RequestSpec], candidates.Cost | None], ...] = (
-    fragments.make_fragmentation_cost_function,
+@dataclass(frozen=True)
+class NodeCost:
+    """Preference of a feature among host NUMA nodes.
+
+    :param rank_nodes: function that returns the cost of each node of a host
+        for new guests; empty if it prefers none. The first result that is
+        not empty counts.
+    :param make_placement_cost: function that returns the cost of placements
+        of a guest on a host; None if it prefers none.
+    """
+
+    rank_nodes: Callable[[Any], dict[int, tuple[float, ...]]] = lambda _: {}
+    make_placement_cost: Callable[
+        [Any, shared.RequestSpec], candidates.Cost | None] = lambda *_: None
+
+
+NODE_COSTS: tuple[NodeCost, ...] = (
+    NodeCost(rank_nodes=by_load.compute_node_costs),
+    NodeCost(make_placement_cost=fragments.make_fragmentation_cost_function),
 )

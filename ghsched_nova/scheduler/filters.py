@@ -353,7 +353,7 @@ def _compute_node_costs(view: HostStateView
     The lowest cost comes first. The costs are those of the first feature that
     has any, such as the load of the nodes; empty if no feature has.
     """
-    return next(filter(None, (compute(view) for compute
+    return next(filter(None, (cost.rank_nodes(view) for cost
                               in declared_filter.NODE_COSTS)), {})
 
 
@@ -363,8 +363,8 @@ def _make_placement_cost_function(view: HostStateView, spec: shared.RequestSpec
 
     :returns: None if no placement is preferred.
     """
-    return next((cost for make in declared_filter.PLACEMENT_COSTS
-                 if (cost := make(view, spec)) is not None), None)
+    return next((cost for one in declared_filter.NODE_COSTS if (
+        cost := one.make_placement_cost(view, spec)) is not None), None)
 
 
 def _copy_request_with_topology(spec: shared.RequestSpec

@@ -177,7 +177,8 @@ class ForgedReportTest(base.TestCase):
                                make_host('evil', **{field: value}))
 
     def test_host_that_raises_an_error_is_refused_with_a_warning(self):
-        self.patch(filters.declared_filter, 'NODE_COSTS', (self._raise,))
+        self.patch(filters.declared_filter, 'NODE_COSTS', (
+            filters.declared_filter.NodeCost(rank_nodes=self._raise),))
         filter_ = filters.GhschedNUMATopologyFilter()
         for _time in range(3):
             found = list(filter_.filter_all(
