@@ -15,6 +15,7 @@
 Applies :mod:`ghsched_nova.guest.device_numa` to the host. Uses no Nova object.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 import logging
@@ -73,10 +74,12 @@ class DeviceXml:
         """Write the guest NUMA nodes of devices into a domain XML."""
         distances = self.facts.read_distances()
         devices = self._list_devices(xml, claimed)
-        added = self._select_device_cells(devices, host_nodes)
+        added = self._select_device_cells(devices, host_nodes,
+                                          distances.nearest)
         backing = (*host_nodes, *added)
         decision = device_numa.assign_devices(
-            devices, backing, policy.device_numa, distances, bool(distances))
+            devices, backing, policy.device_numa, distances.to_devices,
+            bool(distances.to_devices))
         for problem in decision.problems:
             LOG.warning("ghsched: no guest NUMA node matches the host "
                         "NUMA node of a passthrough device; the guest "
@@ -88,24 +91,25 @@ class DeviceXml:
         placed = device_numa.render_expander_buses(
             device_cells.render_cells(
                 xml, backing, len(added), decision.guest_node_of,
-                self.facts.read_all_distances()),
+                distances.every),
             decision.guest_node_of,
             self.facts.section.device_numa_spare_ports)
         return pci_hole.render_hole(placed, pci_hole.compute_hole_size(
             map(self.facts.read_device_windows, decision.guest_node_of)))
 
     def _select_device_cells(self, devices: Sequence[device_numa.Device],
-                             host_nodes: Sequence[int]) -> tuple[int, ...]:
+                             host_nodes: Sequence[int],
+                             nearest: Mapping[int, int]) -> tuple[int, ...]:
         """Return the host nodes for which a guest gets nodes without CPUs.
 
         The result is empty if libvirt cannot show guests such nodes.
 
         :param host_nodes: host NUMA node of each guest NUMA node.
+        :param nearest: nearest node with CPUs, by host node without CPUs.
         """
         if not self.libvirt.shows_device_cells:
             return ()
-        return device_cells.select_host_nodes(
-            devices, host_nodes, self.facts.find_nearest_nodes())
+        return device_cells.select_host_nodes(devices, host_nodes, nearest)
 
     def _list_devices(self, xml: str, claimed: Sequence[device_numa.Device]
                       ) -> list[device_numa.Device]:

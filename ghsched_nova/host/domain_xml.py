@@ -17,7 +17,6 @@ the host. Uses no Nova object.
 """
 
 from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace

@@ -14,8 +14,10 @@
 """Plan of groups, bandwidth values and threads, for all guests (pure)."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Set
+from itertools import chain
 
 from ghsched_nova.resctrl import differences
 from ghsched_nova.resctrl import errors
@@ -32,19 +34,16 @@ from ghsched_placement.base import cpulist
 NO_VCPU_THREADS = 'no thread of a vCPU of the guest can be found'
 
 
-def plan_groups(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
-    """Plan changes of groups, of their bandwidth values and their threads."""
+def plan_groups(actual: model.Actual, wanted: model.Wanted,
+                leaked: Mapping[str, str]) -> model.Plan:
+    """Plan changes of groups, of their bandwidth values and their threads.
+
+    :param leaked: groups to remove, each with the reason.
+    """
     members = actual.members
-    guest_tids = frozenset(tid for threads in actual.threads.values()
-                           for tid in threads)
-    actions = [
-        Action('remove group', name, reason)
-        for name, reason in sorted(
-            leaked_groups.find_leaked_groups(
-                actual, wanted, members.keys(), guest_tids
-            ).items()
-        )
-    ]
+    guest_tids = frozenset(chain.from_iterable(actual.threads.values()))
+    actions = [Action('remove group', name, reason)
+               for name, reason in sorted(leaked.items())]
     taken = members.keys() | {action.group for action in actions}
     problems: list[PolicyProblem] = []
     # Those that were promised something first: there may not be a group for

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Set
 from dataclasses import replace
+from itertools import chain
 
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl.model import Domain
@@ -48,8 +49,7 @@ def _is_of_running_domain(name: naming.GroupName,
     return domain is not None and name.is_of_domain(domain.id, domain.name)
 
 
-def find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
-                       needed: Set[str], guest_tids: Set[int]
+def find_leaked_groups(actual: model.Actual, wanted: model.Wanted
                        ) -> dict[str, str]:
     """Return the resctrl groups to remove, each with the reason.
 
@@ -58,10 +58,8 @@ def find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     removed if the plan moves the threads to other groups, and so is a group of
     a vCPU class without limits: the kernel then moves the threads to the
     default group.
-
-    :param needed: names of groups that guests need.
-    :param guest_tids: ids of the threads that the plan moves.
     """
+    guest_tids = frozenset(chain.from_iterable(actual.threads.values()))
     uuids = {domain.uuid for domain in wanted.domains}
     # It is known which group these need; the others may need theirs.
     placed = {guest.domain.uuid for guest in wanted.guests}
@@ -69,7 +67,8 @@ def find_leaked_groups(actual: model.Actual, wanted: model.Wanted,
     # A process whose domain is not known is that of a guest that starts.
     unknown = actual.processes - {domain.name for domain in wanted.domains}
     found = {}
-    for name in (wanted.removable & actual.groups.keys()) - needed:
+    for name in (wanted.removable & actual.groups.keys()
+                 ) - actual.members.keys():
         group = actual.groups[name]
         parsed = naming.parse_group_name(name)
         if actual.scarce or parsed.vcpu_class and parsed.uuid in placed:

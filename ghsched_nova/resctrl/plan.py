@@ -22,6 +22,7 @@ from ghsched_nova.resctrl import bounded
 from ghsched_nova.resctrl import counters
 from ghsched_nova.resctrl import devices
 from ghsched_nova.resctrl import group_plan
+from ghsched_nova.resctrl import leaked_groups
 from ghsched_nova.resctrl import model
 from ghsched_nova.resctrl import monitoring_plan
 from ghsched_nova.resctrl import staged
@@ -29,7 +30,8 @@ from ghsched_nova.resctrl import staged
 
 def make_plan(actual: model.Actual, wanted: model.Wanted) -> model.Plan:
     """Return the changes that bring a host's resctrl to the desired state."""
-    plan = group_plan.plan_groups(actual, wanted)
+    plan = group_plan.plan_groups(
+        actual, wanted, leaked_groups.find_leaked_groups(actual, wanted))
     plan = monitoring_plan.add_monitoring(plan, actual, wanted)
     for extend in declared_resctrl.PLAN_EXTENSIONS:
         plan = extend(plan, actual, wanted)

@@ -402,15 +402,12 @@ def _make_group_lack(count: int, cloud: CloudQueries) -> Lack:
     clause = cloud.totals.describe_root_shortage(
         names.RESCTRL_GROUP, count, f'{count} resctrl control groups')
     most = cloud.totals.find_most_on_root(names.RESCTRL_GROUP)
-    found = Lack(None, lack.GROUPS, needed=count,
+    found = Lack(None, lack.GROUPS, needed=count, cure='lower '
+                 '[ghsched]reserved_control_groups, or move guests away',
                  reason=f'{clause}, one for each vCPU class')
-    if most is None or count <= most:
-        return replace(found, cure='lower [ghsched]reserved_control_groups, '
-                                   'or move guests away')
-    return replace(
+    return found if most is None or count <= most else replace(
         found, detail=f'the most on one host is {most}', cure='request '
-        f'bandwidth for fewer of the classes of {keys.VCPU_CLASSES.extra_spec}'
-    )
+        f'bandwidth for fewer classes of {keys.VCPU_CLASSES.extra_spec}')
 
 
 def _find_missing_shared_bandwidth(policy: GuestPolicy, accounting: Accounting,

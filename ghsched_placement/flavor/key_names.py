@@ -14,7 +14,6 @@
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 import difflib
 import re
 
@@ -149,18 +148,21 @@ def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:
                        if key.per_class else ''))
 
 
-def check_guest_nodes_exist(extra_specs: Mapping[str, str],
-                            guest_nodes: int) -> None:
-    """Refuse extra specs for guest NUMA nodes that the guest does not have.
+def split_extra_specs(extra_specs: Iterable[str], guest_nodes: int
+                      ) -> dict[str, tuple[keys.Key, int | str | None]]:
+    """Split the names of ghsched extra specs, see :func:`split_extra_spec`.
 
     :param guest_nodes: number of guest NUMA nodes.
-    :raises PolicyError: for the first of these extra specs.
+    :raises PolicyError: for the first that is unknown, or is for a guest NUMA
+        node that the guest does not have.
     """
+    found = {}
     for extra_spec in extra_specs:
-        key, node = split_extra_spec(extra_spec)
+        key, node = found[extra_spec] = split_extra_spec(extra_spec)
         if key.per_node and not guest_nodes:
             raise PolicyError(extra_spec, NEEDS_TOPOLOGY)
         if isinstance(node, int) and node >= guest_nodes:
             raise PolicyError(
                 extra_spec, f'the guest has no NUMA node {node}, it has '
                             f'{guest_nodes} (counted from 0)')
+    return found

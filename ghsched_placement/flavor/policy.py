@@ -39,8 +39,8 @@ from ghsched_placement.flavor.bandwidth import Accounting as Accounting
 from ghsched_placement.flavor.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor.key_names import BY_NAME
-from ghsched_placement.flavor.key_names import check_guest_nodes_exist
 from ghsched_placement.flavor.key_names import split_extra_spec
+from ghsched_placement.flavor.key_names import split_extra_specs
 from ghsched_placement.flavor.key_values import Devices
 from ghsched_placement.flavor.key_values import NEEDS_TOPOLOGY
 from ghsched_placement.flavor.key_values import parse_extra_spec_value
@@ -395,9 +395,8 @@ def parse_policy(extra_specs: Mapping[str, str],
     ours = select_ghsched_keys(extra_specs)
     if not ours:
         return None
-    values = _parse_extra_spec_values(ours)
+    values = _parse_extra_spec_values(ours, guest_nodes)
     general, special = values.general, values.special
-    check_guest_nodes_exist(ours, guest_nodes)
     parts = tuple(_pop_parts(general, extra_specs, guest_nodes, vcpus))
     monitor = bool(general.pop(keys.MONITOR.name, False))
     device_numa = str(general.pop(keys.DEVICE_NUMA.name, 'none'))
@@ -501,7 +500,8 @@ class _Values(NamedTuple):
     vcpus_by_class: dict[str, frozenset[int]]
 
 
-def _parse_extra_spec_values(ours: Mapping[str, str]) -> _Values:
+def _parse_extra_spec_values(ours: Mapping[str, str], guest_nodes: int
+                             ) -> _Values:
     """Parse the values of ghsched extra specs.
 
     An extra spec is for all guest NUMA nodes, for a single one, such as
@@ -509,11 +509,12 @@ def _parse_extra_spec_values(ours: Mapping[str, str]) -> _Values:
     ``ghsched:mem_bw_min.latency``.
 
     :param ours: text values of ghsched's extra specs, by name.
+    :param guest_nodes: number of guest NUMA nodes.
     """
     found = _Values({}, {}, {}, {})
-    for extra_spec, text in ours.items():
-        key, node = split_extra_spec(extra_spec)
-        value = parse_extra_spec_value(extra_spec, key, text)
+    for extra_spec, (key, node) in split_extra_specs(
+            ours, guest_nodes).items():
+        value = parse_extra_spec_value(extra_spec, key, ours[extra_spec])
         if key == keys.VCPU_CLASSES:
             found.vcpus_by_class.update(cast(_NamedVcpus, value))
         elif node is None and key not in auto_nodes.KEYS:

@@ -228,7 +228,7 @@ class CloudTest(base.TestCase):
         for totals, is_complete, reason in (
                 ((2, 1), True, 'no host has 3 resctrl control groups in all, '
                  'one for each vCPU class; the most on one host is 2; request '
-                 'bandwidth for fewer of the classes of ghsched:vcpu_classes'),
+                 'bandwidth for fewer classes of ghsched:vcpu_classes'),
                 ((2, 3), True, 'no host has 3 resctrl control groups left, '
                  'one for each vCPU class; lower '
                  '[ghsched]reserved_control_groups, or move guests away'),

@@ -45,7 +45,7 @@ _BOOT, _COMMAND, _MOVE = 1800, 300, 600
 _FOLLOWS = 2.0
 #: Minutes of a flood before nova-compute is measured, and after; and what it
 #: may use of one CPU and grow in these.
-_WARM_UP, _FLOOD, _FLOOD_CPU, _FLOOD_GROWTH_KB = 2, 10, 0.01, 1024
+_WARM_UP, _FLOOD, _FLOOD_CPU, _FLOOD_GROWTH_KB = 5, 10, 0.01, 1024
 
 #: Port on which a guest takes commands.
 _SHELL = 2300
@@ -127,9 +127,9 @@ class Systemd(Room):
         self._run(flooding, "systemd-run sh -c 'yes "
                   + json.dumps(json.dumps({'ghsched': 1, 'ask': 'policy'}))
                   + " > /dev/virtio-ports/org.openstack.ghsched.0'")
-        # Until each limit was reached once. libvirt receives packets of some
-        # 200 KiB, and the C library keeps room for four of them for ever: 768
-        # KiB with the first two streams, 188 with MALLOC_MMAP_THRESHOLD_ set.
+        # Until libvirt has received its largest packets: the C library seems
+        # to keep their memory for each thread that received one. 1.1 MiB are
+        # 0.3 MiB where MALLOC_MMAP_THRESHOLD_ is set.
         first = [self._measure_compute(flooding) for _ in range(_WARM_UP)]
         seen = [self._measure_compute(flooding) for _ in range(_FLOOD)]
         used = sum(cpu for cpu, _grown in seen) / _FLOOD

@@ -30,7 +30,7 @@ DEVSTACK = TOP / 'devstack'
 
 STUBS = '''
 for name in setup_develop iniset iniset_multiline echo_summary stop_process \\
-        run_process inidelete async_wait systemctl upgrade_project \\
+        run_process inidelete async_wait systemctl git_clone_by_name \\
         ensure_services_started; do
     eval "$name() { echo $name \\"\\$@\\"; }"
 done

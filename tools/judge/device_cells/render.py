@@ -76,7 +76,7 @@ def render(architecture: str, how: str) -> str:
     machine, firmware, feature, cpu = MACHINES[architecture]
     initiators = how == 'with'
     with tempfile.TemporaryDirectory() as sysfs:
-        write_sysfs(sysfs)
+        write_sysfs(sysfs, how == 'large')
         renderer = device_xml.DeviceXml(
             host_facts.HostFacts(types.SimpleNamespace(
                 sysfs_path=sysfs, resctrl_path=sysfs,

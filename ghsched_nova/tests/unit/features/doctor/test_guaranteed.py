@@ -59,6 +59,8 @@ class Placement:
         self.paths.append(path)
         if self.refused:
             return self.refused, {'errors': [{'detail': 'no'}]}
+        if path.startswith('/traits?'):
+            return 200, {'traits': [names.NUMA_NODE_TRAIT]}
         if path.startswith('/resource_providers?'):
             return 200, {'resource_providers': [
                 {'uuid': name, 'name': name} for name in self.shares]}
