@@ -47,7 +47,7 @@ def count_moving_guests_on_new_nodes(tracker: Any, nodename: str) -> None:
     for (node, uuid), topology in tuple(MOVING.items()):
         try:
             if node == nodename:
-                tracker._update_usage(make_usage(topology), nodename)
+                count_usage(tracker, nodename, (topology, 1))
         except exception.NovaException as error:
             LOG.warning('ghsched: cannot claim the new NUMA nodes of server '
                         '%s during a move between host NUMA nodes; counting '
@@ -55,12 +55,17 @@ def count_moving_guests_on_new_nodes(tracker: Any, nodename: str) -> None:
                         uuid, error)
 
 
-def make_usage(topology: Any) -> dict[str, Any]:
-    """Return the usage of a NUMA topology in Nova's format.
+def count_usage(tracker: Any, node: str, *topologies: tuple[Any, int]
+                ) -> None:
+    """Add NUMA topologies to a host's usage in Nova, or subtract them.
 
-    ``ResourceTracker._update_usage`` expects this format.
+    :param tracker: nova-compute's resource tracker.
+    :param node: name of the compute node.
+    :param topologies: each with 1 to be added or -1 to be subtracted.
     """
-    return {'memory_mb': 0, 'numa_topology': topology}
+    for topology, sign in topologies:
+        tracker._update_usage({'memory_mb': 0, 'numa_topology': topology},
+                              node, sign)
 
 
 @seam('nova.compute.resource_tracker.COMPUTE_RESOURCE_SEMAPHORE')

@@ -94,8 +94,8 @@ def _plan_group(name: str, guests: Sequence[ResctrlGuest],
         yield from (PolicyProblem(uuid, name, error.reason) for uuid in uuids)
         return
     for guest, text in zip(guests, missing, strict=True):
-        yield from move_threads(guest, name, (group or Group()).tasks, actual,
-                                wanted.all_threads)
+        yield from plan_thread_moves(guest, name, (group or Group()).tasks,
+                                     actual, wanted.all_threads)
         if text:
             yield PolicyProblem(guest.domain.uuid, name, text)
 
@@ -188,9 +188,16 @@ def _select_threads(guest: ResctrlGuest, actual: model.Actual,
     return found
 
 
-def move_threads(guest: ResctrlGuest, name: str, inside: Set[int],
-                 actual: model.Actual,
-                 all_threads: bool) -> Iterator[Action]:
+def plan_thread_moves(guest: ResctrlGuest, name: str, inside: Set[int],
+                      actual: model.Actual,
+                      all_threads: bool) -> Iterator[Action]:
+    """Yield the move of a guest's threads that are not in a group yet.
+
+    :param name: path of a control or monitoring group.
+    :param inside: ids of the threads that are in the group.
+    :param all_threads: whether the group takes all threads of the guest, not
+        only those of vCPUs.
+    """
     belong = _select_threads(guest, actual, all_threads)
     moved = sorted(belong.keys() - inside)
     if not moved:

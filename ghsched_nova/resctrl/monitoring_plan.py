@@ -77,7 +77,7 @@ def _plan_monitoring(
                 spare -= 1
                 yield Action('make group', path,
                              'the guest is to be measured', uuid)
-            yield from group_plan.move_threads(
+            yield from group_plan.plan_thread_moves(
                 guest, path, there.get(uuid, frozenset()), actual,
                 wanted.all_threads)
 

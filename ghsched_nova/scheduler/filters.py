@@ -47,7 +47,7 @@ from ghsched_nova.scheduler import host_view
 from ghsched_nova.scheduler.host_view import HostStateView
 from ghsched_nova.scheduler import near
 from ghsched_nova.scheduler import needed_nodes
-from ghsched_nova.scheduler.node_capacity_cache import NodeCapacityCache
+from ghsched_nova.scheduler.node_fit_cache import NodeFitCache
 from ghsched_nova.scheduler import off
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
@@ -259,11 +259,11 @@ class GhschedNUMATopologyFilter(numa_topology_filter.NUMATopologyFilter):
         if not scheduler.satisfies_cpu_thread_policy(view.numa_topology, spec):
             return CPU_POLICY
         candidates.map_vfs_to_pfs(view.allocation_candidates, required.vfs)
-        room = NodeCapacityCache(view, spec)
+        room = NodeFitCache(view, spec)
         host = _describe_host(view, spec)
         search = _CandidateSearch(view, spec, required)
         # Nova's fit is asked about the best way only, as long as it agrees.
-        for has_capacity, most in ((room.has_free_amounts, 1),
+        for has_capacity, most in ((room.may_have_room, 1),
                                    (room.has_capacity,
                                     node_assignment.MOST_TRIED)):
             placed, refusal = node_assignment.assign_host_nodes(

@@ -148,8 +148,8 @@ def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:
                        if key.per_class else ''))
 
 
-def split_extra_specs(extra_specs: Iterable[str], guest_nodes: int
-                      ) -> dict[str, tuple[keys.Key, int | str | None]]:
+def split_extra_spec_names(extra_specs: Iterable[str], guest_nodes: int
+                           ) -> dict[str, tuple[keys.Key, int | str | None]]:
     """Split the names of ghsched extra specs, see :func:`split_extra_spec`.
 
     :param guest_nodes: number of guest NUMA nodes.

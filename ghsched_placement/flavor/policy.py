@@ -40,7 +40,7 @@ from ghsched_placement.flavor.bandwidth import NodePolicy as NodePolicy
 from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor.key_names import BY_NAME
 from ghsched_placement.flavor.key_names import split_extra_spec
-from ghsched_placement.flavor.key_names import split_extra_specs
+from ghsched_placement.flavor.key_names import split_extra_spec_names
 from ghsched_placement.flavor.key_values import Devices
 from ghsched_placement.flavor.key_values import NEEDS_TOPOLOGY
 from ghsched_placement.flavor.key_values import parse_extra_spec_value
@@ -512,7 +512,7 @@ def _parse_extra_spec_values(ours: Mapping[str, str], guest_nodes: int
     :param guest_nodes: number of guest NUMA nodes.
     """
     found = _Values({}, {}, {}, {})
-    for extra_spec, (key, node) in split_extra_specs(
+    for extra_spec, (key, node) in split_extra_spec_names(
             ours, guest_nodes).items():
         value = parse_extra_spec_value(extra_spec, key, ours[extra_spec])
         if key == keys.VCPU_CLASSES:

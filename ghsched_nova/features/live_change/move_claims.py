@@ -50,12 +50,12 @@ def claiming_new_nodes(
             # Whoever deletes the guest has read the record of before.
             instance.save(expected_task_state=[instance.task_state])
             del compute_moves.MOVING[key]
-            _count_usage(tracker, node, (gained, -1), (before, -1),
-                         (wanted, 1))
+            compute_moves.count_usage(tracker, node, (gained, -1),
+                                      (before, -1), (wanted, 1))
 
     with compute_moves.get_claim_lock():
         _check_memory(tracker.compute_nodes[node], gained)
-        _count_usage(tracker, node, (gained, 1))
+        compute_moves.count_usage(tracker, node, (gained, 1))
         compute_moves.MOVING[key] = gained
     try:
         yield commit
@@ -64,18 +64,7 @@ def claiming_new_nodes(
             if compute_moves.MOVING.pop(key, None) is not None:
                 # Else it is what a report in between did not count.
                 with contextlib.suppress(exception.NovaException):
-                    _count_usage(tracker, node, (gained, -1))
-
-
-def _count_usage(tracker: Any, node: str,
-                 *topologies: tuple[Any, int]) -> None:
-    """Add NUMA topologies to a host's usage, or subtract them.
-
-    :param node: name of the compute node.
-    :param topologies: each with 1 to be added or -1 to be subtracted.
-    """
-    for topology, sign in topologies:
-        tracker._update_usage(compute_moves.make_usage(topology), node, sign)
+                    compute_moves.count_usage(tracker, node, (gained, -1))
 
 
 def _copy_topology_to_nodes(topology: Any,

@@ -200,8 +200,7 @@ NOT_SHARED = {
     'ghsched_nova.resctrl.guest_processes.GuestProcesses': _CALL,
     'ghsched_nova.scheduler.best_nodes.BestNodesView': _REQUEST,
     'ghsched_nova.scheduler.filters._CandidateSearch': _REQUEST,
-    'ghsched_nova.scheduler.node_capacity_cache.'
-    'NodeCapacityCache': _REQUEST,
+    'ghsched_nova.scheduler.node_fit_cache.NodeFitCache': _REQUEST,
     'ghsched_nova.scheduler.host_view.HostStateView': _REQUEST,
     'ghsched_nova.features.index.host_capacity.'
     'RequestNeed': 'threads that ask at once would read the same amounts',

@@ -28,7 +28,7 @@ from ghsched_placement.flavor.topology import GuestNode
 from ghsched_placement.flavor.topology import PageSize
 
 
-class NodeCapacityCache:
+class NodeFitCache:
     """Cache of whether the guest NUMA nodes fit on the NUMA nodes of a host.
 
     Guest nodes with equal requirements share a result, so that Nova's fit is
@@ -41,7 +41,7 @@ class NodeCapacityCache:
         self._known: dict[tuple[int, int], bool] = {}
         self._free: dict[tuple[int, int], bool] = {}
 
-    def has_free_amounts(self, guest_node: int, host_node: int) -> bool:
+    def may_have_room(self, guest_node: int, host_node: int) -> bool:
         """Return whether a host NUMA node may have room for a guest NUMA node.
 
         The amounts of CPUs and memory are compared. Nova's own fit, which
@@ -71,6 +71,6 @@ class NodeCapacityCache:
         """
         pair = self._kinds[guest_node], host_node
         if pair not in self._known:
-            self._known[pair] = self.has_free_amounts(*pair) and (
+            self._known[pair] = self.may_have_room(*pair) and (
                 scheduler.has_node_capacity(self._view, self._spec, *pair))
         return self._known[pair]
