@@ -231,12 +231,14 @@ class GhschedTest(test.BaseTestCase):
 
     def _read_console(self, server, *words):
         """Return a server's console once it has lines with all of the words.
+
+        A line that the guest still writes is not in it.
         """
         console = ['']
 
         def has_words():
-            console[:] = [self.servers.get_console_output(
-                server['id'])['output']]
+            output = self.servers.get_console_output(server['id'])['output']
+            console[:] = [output.rpartition('\n')[0]]
             return all(word in console[0] for word in words)
         if not test_utils.call_until_true(
                 has_words, CONF.ghsched.console_timeout,

@@ -219,12 +219,9 @@ class VfsBusy(VfsRoom):
                        self.lab.ran())
 
     def _rounds(self, server: Any) -> tuple[float, int]:
-        """Return the guest's last line: seconds of its clock, and rounds.
-
-        That is the line before the last, which may be half a line.
-        """
+        """Return the guest's last line: seconds of its clock, and rounds."""
         words = [line.split() for line in self.lab.printed(server)
-                 if line.startswith('GUEST-COUNT ')][-2]
+                 if line.startswith('GUEST-COUNT ')][-1]
         return int(words[1]) / 100, int(words[2])
 
     def _shown(self, node: int, bottleneck: bool) -> None:

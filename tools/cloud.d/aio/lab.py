@@ -189,9 +189,10 @@ class Lab(PlacementReader):
         return found
 
     def printed(self, server: Any) -> list[str]:
-        """The GUEST-* lines of a guest's console up to now."""
+        """The GUEST-* lines of a guest's console that have come to an end."""
         output = self.cloud.compute.get_server_console_output(server.id)
-        return [line.strip() for line in output['output'].splitlines()
+        ended, _, _ = output['output'].rpartition('\n')
+        return [line.strip() for line in ended.splitlines()
                 if line.startswith('GUEST-')]
 
     def tell(self, server: Any, word: str, seconds: float = BOOT) -> None:
