@@ -110,8 +110,10 @@ def _describe_control_group_difference(
             reported.maximum is not None and reported.maximum >= 100):
         return f'there is no cap instead of {node_policy.maximum} %'
     if is_held is False:
-        return ('its control group does not hold what follows from the '
-                'policies of its guests')
+        cap = ('' if reported.maximum is None else
+               f' and caps at {reported.maximum:g} %')
+        return (f'its control group guarantees {reported.minimum or 0} %{cap}'
+                ', which does not follow from the policies of its guests')
     return ''
 
 

@@ -210,6 +210,14 @@ class EffectiveTest(AuditTestCase):
             NodePolicy(30, 50), minimum=30, maximum=100,
             group='ghsched-shared', **told))
 
+    def test_text_has_the_values_that_the_host_finds_wrong(self):
+        for maximum, cap in ((60.0, ' and caps at 60 %'), (None, '')):
+            self.effective(NodePolicy(25, 60), minimum=90, maximum=maximum,
+                           asked_minimum=25, asked_maximum=60,
+                           as_wanted=False)
+            self.assertIn(f'its control group guarantees 90 %{cap}, which',
+                          self.found[0].text)
+
     def test_a_host_that_enforces_another_policy(self):
         for told in ({'asked_minimum': 20, 'asked_maximum': 100},
                      {'asked_minimum': 30, 'asked_maximum': 100}):
