@@ -30,6 +30,7 @@ from oslo_log import log as logging
 from oslo_serialization import jsonutils
 
 from ghsched_nova.features.numa_auto import nova_seams
+from ghsched_nova.features.numa_auto import vf_requests
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import scheduler
 from ghsched_nova.nova_seams import shared
@@ -163,7 +164,7 @@ def _join_vf_requests(spec: shared.RequestSpec, count: int) -> None:
     if not _requests_vfs(spec):
         return
     requests = spec.pci_requests.requests
-    joined = pci_requests.join_vf_requests(requests, count)
+    joined = vf_requests.join_vf_requests(requests, count)
     removed = ({request.request_id for request in requests}
                - {request.request_id for request in joined})
     spec.pci_requests.requests = joined
@@ -185,8 +186,8 @@ def _rename_vf_groups(selections: Any, spec: shared.RequestSpec,
     """
     if not (count and _requests_vfs(spec)):
         return selections
-    suffixes = pci_requests.map_joined_suffixes(spec.pci_requests.requests,
-                                                count)
+    suffixes = vf_requests.map_joined_suffixes(spec.pci_requests.requests,
+                                               count)
     for selection in itertools.chain.from_iterable(selections):
         chosen = jsonutils.loads(selection.allocation_request or 'null')
         if chosen and chosen.get('mappings'):

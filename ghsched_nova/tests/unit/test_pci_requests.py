@@ -17,6 +17,7 @@ from nova.pci import request as nova_request
 from oslo_serialization import jsonutils
 from oslo_utils.fixture import uuidsentinel
 
+from ghsched_nova.features.numa_auto import vf_requests
 from ghsched_nova.nova_fixes import evacuated_devices
 from ghsched_nova.nova_fixes import patches
 from ghsched_nova.nova_seams import registry
@@ -146,8 +147,8 @@ class AutoTest(WithVfsTestCase):
 
     def join_requests(self, count):
         return [(request.alias_name, request.count, request.requester_id)
-                for request in pci_requests.join_vf_requests(self.made,
-                                                             count)]
+                for request in vf_requests.join_vf_requests(self.made,
+                                                            count)]
 
     def test_requests_are_for_parts_that_stay_on_one_node(self):
         self.assertEqual(
@@ -195,8 +196,8 @@ class AutoTest(WithVfsTestCase):
                           f'{first}-3': f'{second}-0',
                           f'{first}-4': f'{second}-1',
                           f'{fast}-0': f'{fast}-0'},
-                         pci_requests.map_joined_suffixes(self.made, 1))
-        self.assertEqual(f'{second}-1', pci_requests.map_joined_suffixes(
+                         vf_requests.map_joined_suffixes(self.made, 1))
+        self.assertEqual(f'{second}-1', vf_requests.map_joined_suffixes(
             self.made, 2)[f'{second}-1'])
 
     def test_claimed_vfs_are_of_the_nodes_that_the_guest_has(self):
