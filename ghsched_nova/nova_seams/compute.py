@@ -24,7 +24,6 @@ from nova import objects
 from nova.pci import whitelist
 from nova import utils
 from nova.virt import hardware
-from oslo_concurrency import lockutils
 
 from ghsched_nova.base import wrappers
 from ghsched_nova.nova_seams import numa
@@ -147,16 +146,6 @@ def report_host_resources(virtapi: Any, context: Any, instance: Any) -> None:
     manager: Any = getattr(virtapi, '_compute', None)
     if manager is not None and instance.host == manager.host:
         manager.rt.update_usage(context, instance, instance.node)
-
-
-def instance_lock(uuid: str) -> Any:
-    """Return nova-compute's lock of an instance.
-
-    All threads of nova-compute share the lock. Methods of nova-compute hold it
-    (``nova.utils.synchronized(instance.uuid)``) while they change the
-    instance.
-    """
-    return lockutils.lock(uuid, 'nova-')
 
 
 @seam('nova.compute.task_states.REBUILD_SPAWNING')

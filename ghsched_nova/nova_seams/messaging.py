@@ -15,7 +15,6 @@
 import socket
 from typing import Any
 
-from nova.compute import rpcapi as compute_rpcapi
 from nova import context as nova_context
 from nova import rpc
 from nova.scheduler import rpcapi as scheduler_rpcapi
@@ -25,9 +24,6 @@ from ghsched_nova.nova_seams import shared
 
 seam = registry.make_seam_decorator(registry.API, registry.COMPUTE,
                                     part=registry.ACTIONS)
-
-#: Topic on which nova-compute listens.
-COMPUTE_TOPIC: str = compute_rpcapi.RPC_TOPIC
 
 #: Topic on which nova-scheduler listens.
 SCHEDULER_TOPIC: str = scheduler_rpcapi.RPC_TOPIC
@@ -79,30 +75,6 @@ def _accepts_connection(address: tuple[str, int]) -> bool:
             return True
     except OSError:
         return False
-
-
-def get_response_timeout() -> int:
-    """Return the seconds after which an RPC call without an answer fails.
-
-    oslo.messaging registers the option only with the first RPC client of a
-    process.
-    """
-    # It imports the drivers of all message buses.
-    from oslo_messaging import opts
-    for group, options in opts.list_opts():
-        if group is None:
-            shared.config().register_opts(options)
-    return int(shared.config().rpc_response_timeout)
-
-
-def get_long_call_timeouts() -> dict[str, int]:
-    """Return Nova's time-outs of RPC calls that may take long.
-
-    One of them limits the time between heartbeats: if the called host stops
-    sending heartbeats, the call fails early.
-    """
-    return {'timeout': shared.config().long_rpc_timeout,
-            'call_monitor_timeout': get_response_timeout()}
 
 
 def send_notification(event: str, payload: dict[str, Any]) -> None:

@@ -31,7 +31,6 @@ from ghsched_nova.nova_seams.shared import InstanceNUMATopology
 from ghsched_nova.nova_seams.shared import NUMATopology
 from ghsched_placement.features import declared_cpus
 from ghsched_placement.fit.cells import CpuChoice
-from ghsched_placement.fit.cells import GuestCell
 from ghsched_placement.fit.cells import HostCell
 from ghsched_placement.fit.node_capacity import make_cache_cpus
 from ghsched_placement.fit.node_capacity import NodeCapacity
@@ -64,32 +63,8 @@ def list_host_nodes(topology: InstanceNUMATopology | None) -> Sequence[int]:
     return [cell.id for cell in topology.cells]
 
 
-def list_guest_cells(topology: InstanceNUMATopology | None,
-                     ) -> tuple[GuestCell, ...]:
-    """Return CPUs, memory and host node of each NUMA node of an instance.
-
-    :param topology: the instance's NUMA topology after the claim.
-    """
-    return tuple(GuestCell(
-        cell.id, frozenset(cell.cpuset), dict(cell.cpu_pinning or {}),
-        frozenset(cell.cpuset_reserved or ()), cell.memory, cell.pagesize,
-        cell.cpu_thread_policy or 'prefer')
-        for cell in (topology.cells if topology else ()))
-
-
-def list_host_capacities(node: Any) -> dict[int, HostCell]:
-    """Return the free CPUs and memory of each NUMA node of a host.
-
-    :param node: Nova's ComputeNode; its topology counts the usage of guests.
-    :returns: the capacities by number of the NUMA node.
-    """
-    topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
-                     if node.numa_topology else None)
-    return {cell.id: _make_host_cell(cell)
-            for cell in (topology.cells if topology else ())}
-
-
-def _make_host_cell(cell: Any) -> HostCell:
+def make_host_cell(cell: Any) -> HostCell:
+    """Return the free CPUs and memory of a host NUMA node (NUMACell)."""
     return HostCell(
         frozenset(cell.free_pcpus), _list_cores(cell), frozenset(cell.cpuset),
         max(0, cell.avail_memory),
@@ -317,7 +292,7 @@ def _find_fitting_part(fit_node: Callable[[Any, Any], Any],
     if not fit_node(objects.NUMATopology(cells=[host_cell]),
                     guest.obj_clone()):
         return None
-    for cpus in choose(_make_host_cell(host_cell), needed,
+    for cpus in choose(make_host_cell(host_cell), needed,
                        cell.cpu_thread_policy or 'prefer'):
         part = _copy_with_dedicated_cpus(host_cell, cpus)
         if fit_node(objects.NUMATopology(cells=[part]), guest.obj_clone()):

@@ -30,12 +30,13 @@ from ghsched_nova.features.live_change import move_checks
 from ghsched_nova.features.live_change import move_claims
 from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.features.live_change import move_xml
+from ghsched_nova.features.live_change import nova_cells
 from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
+from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import messaging
-from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
 from ghsched_placement.fit.cells import GuestCell
 
@@ -93,7 +94,7 @@ class HostMoves:
         request = move_messages.unpack_move(move)
         if not guest_move.has_same_nodes_and_cpus(
                 request.move.before,
-                numa.list_guest_cells(instance.numa_topology)):
+                nova_cells.list_guest_cells(instance.numa_topology)):
             raise policy_change.NotChanged(
                 'the NUMA nodes or CPUs of the server just changed; retry')
         self._mover.move_guest(
@@ -143,7 +144,7 @@ class HostMoves:
             uuid = one.domain.uuid
             try:
                 if not self._mover.is_moving(uuid):
-                    with compute.instance_lock(uuid), (
+                    with server_lock.instance_lock(uuid), (
                             lock_domain(uuid)) as found:
                         self._mover.resolve_interrupted_move(
                             found, _list_guest_cells(
@@ -157,5 +158,5 @@ class HostMoves:
 
 
 def _list_guest_cells(context: Any, uuid: str) -> tuple[GuestCell, ...]:
-    return numa.list_guest_cells(objects.Instance.get_by_uuid(
+    return nova_cells.list_guest_cells(objects.Instance.get_by_uuid(
         context, uuid, expected_attrs=['numa_topology']).numa_topology)

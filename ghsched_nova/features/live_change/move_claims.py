@@ -20,8 +20,8 @@ from typing import Any
 
 from nova import exception
 
+from ghsched_nova.features.live_change import nova_cells
 from ghsched_nova.nova_seams import compute_moves
-from ghsched_nova.nova_seams import numa
 from ghsched_placement.fit.cells import GuestCell
 
 
@@ -95,7 +95,7 @@ def _make_claim_topology(before: Any, after: Any) -> Any:
     """
     gained = after.obj_clone()
     had = frozenset().union(*(cell.dedicated_cpus
-                              for cell in numa.list_guest_cells(before)))
+                              for cell in nova_cells.list_guest_cells(before)))
     gained.cells = [new for old, new in zip(before.cells, gained.cells,
                                             strict=True) if old.id != new.id]
     for cell in gained.cells:
@@ -109,8 +109,8 @@ def _make_claim_topology(before: Any, after: Any) -> Any:
 
 
 def _check_memory(node: Any, gained: Any) -> None:
-    rooms = numa.list_host_capacities(node)
-    for cell in numa.list_guest_cells(gained):
+    rooms = nova_cells.list_host_capacities(node)
+    for cell in nova_cells.list_guest_cells(gained):
         room = rooms[cell.host_node]
         free = (room.memory_free * 1024 if cell.page_size is None else
                 room.pages_free.get(cell.page_size, 0) * cell.page_size)

@@ -33,6 +33,7 @@ from oslo_log import log as logging
 from ghsched_nova.base import action_errors as errors
 from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import node_move
+from ghsched_nova.features.live_change import nova_cells
 from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
@@ -97,8 +98,8 @@ class NovaRecords:
         devices = objects.PciDeviceList.get_by_instance_uuid(
             self._context, self._uuid)
         return node_move.GuestLocation(
-            guest, numa.list_guest_cells(instance.numa_topology),
-            numa.list_host_capacities(node),
+            guest, nova_cells.list_guest_cells(instance.numa_topology),
+            nova_cells.list_host_capacities(node),
             tuple(device.address for device in devices))
 
     def _list_evacuation_sources(self) -> Iterator[str]:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from nova.compute import rpcapi as compute_rpcapi
 import oslo_messaging
 
 from ghsched_nova.base import action_errors as errors
@@ -27,6 +28,7 @@ from ghsched_nova.features.live_change import change
 from ghsched_nova.features.live_change import messages
 from ghsched_nova.features.live_change import move_messages
 from ghsched_nova.nova_seams import messaging
+from ghsched_nova.nova_seams import shared
 
 #: Errors of a nova-compute without ghsched's endpoint, or with an older one.
 #: Some drivers of oslo.messaging raise them without a RemoteError.
@@ -52,6 +54,30 @@ QUESTION: Mapping[str, int] = MappingProxyType(
 CHANGE: Mapping[str, int] = MappingProxyType({})
 
 
+def get_response_timeout() -> int:
+    """Return the seconds after which an RPC call without an answer fails.
+
+    oslo.messaging registers the option only with the first RPC client of a
+    process.
+    """
+    # It imports the drivers of all message buses.
+    from oslo_messaging import opts
+    for group, options in opts.list_opts():
+        if group is None:
+            shared.config().register_opts(options)
+    return int(shared.config().rpc_response_timeout)
+
+
+def get_long_call_timeouts() -> dict[str, int]:
+    """Return Nova's time-outs of RPC calls that may take long.
+
+    One of them limits the time between heartbeats: if the called host stops
+    sending heartbeats, the call fails early.
+    """
+    return {'timeout': shared.config().long_rpc_timeout,
+            'call_monitor_timeout': get_response_timeout()}
+
+
 class HostClient:
     """Client of a host's nova-compute over Nova's message bus.
 
@@ -65,7 +91,7 @@ class HostClient:
         self._context = context
         self._client = messaging.make_rpc_client(
             context,
-            oslo_messaging.Target(topic=messaging.COMPUTE_TOPIC,
+            oslo_messaging.Target(topic=compute_rpcapi.RPC_TOPIC,
                                   namespace=messages.NAMESPACE,
                                   version=messages.VERSION))
 
@@ -145,7 +171,7 @@ class HostClient:
         """
         self._call(guest,
                    'move_nodes',
-                   messaging.get_long_call_timeouts(),
+                   get_long_call_timeouts(),
                    move=move,
                    token=call_id,
                    lock=lock_id)
@@ -163,7 +189,7 @@ class HostClient:
         if not messaging.is_bus_reachable(self._context):
             raise _make_unreachable_bus_error(guest.host)
         report: dict[str, Any] = self._call(
-            guest, method, messaging.get_long_call_timeouts(),
+            guest, method, get_long_call_timeouts(),
             **arguments)['report']
         return report
 

@@ -22,7 +22,6 @@ from ghsched_nova.features.live_change import node_move
 from ghsched_nova.features.live_change import placement
 from ghsched_nova.features.live_change import records
 from ghsched_nova.features.live_change import rpcapi
-from ghsched_nova.nova_seams import messaging
 from ghsched_nova.nova_seams import shared
 from ghsched_placement.providers import names
 
@@ -73,7 +72,7 @@ _CALLS = 6
 
 def _get_max_change_duration() -> int:
     """Return the maximum duration of a policy change, in seconds."""
-    return _CALLS * messaging.get_response_timeout()
+    return _CALLS * rpcapi.get_response_timeout()
 
 
 def _make_allocation_client(

@@ -14,7 +14,7 @@
 
 from oslo_config import cfg
 
-from ghsched_nova.nova_seams import messaging
+from ghsched_nova.features.live_change import rpcapi
 from ghsched_nova.nova_seams import shared
 from ghsched_placement.tests import base
 
@@ -27,6 +27,6 @@ class ResponseTimeoutTest(base.TestCase):
         self.patch(shared, 'config', lambda: options)
         self.assertRaises(cfg.NoSuchOptError,
                           lambda: options.rpc_response_timeout)
-        self.assertEqual(60, messaging.get_response_timeout())
+        self.assertEqual(60, rpcapi.get_response_timeout())
         options.set_override('rpc_response_timeout', 7)
-        self.assertEqual(7, messaging.get_response_timeout())
+        self.assertEqual(7, rpcapi.get_response_timeout())

@@ -18,6 +18,7 @@ from nova import context
 from nova import objects
 from nova.scheduler.client import report
 
+from ghsched_nova.features.live_change import nova_cells
 from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import registry
 from ghsched_nova.nova_seams import scheduler
@@ -149,7 +150,7 @@ class PlaceTest(base.TestCase):
                 physnets=set(), tunneled=False),
             'mempages': [objects.NUMAPagesTopology(
                 size_kb=2048, total=100, used=30, reserved=8)], **more})])
-        found = numa.list_host_capacities(types.SimpleNamespace(
+        found = nova_cells.list_host_capacities(types.SimpleNamespace(
             numa_topology=topology._to_json()))
         self.assertEqual([1], list(found))
         return found[1]
@@ -171,7 +172,7 @@ class PlaceTest(base.TestCase):
         self.assertEqual(0, self.room(memory_usage=4096).memory_free)
 
     def test_a_host_that_reports_no_nodes_has_none(self):
-        self.assertEqual({}, numa.list_host_capacities(
+        self.assertEqual({}, nova_cells.list_host_capacities(
             types.SimpleNamespace(numa_topology=None)))
 
     def test_a_guest_with_both_kinds_of_vcpus(self):
@@ -182,15 +183,17 @@ class PlaceTest(base.TestCase):
         self.assertEqual(
             (cells.GuestCell(1, frozenset({0}), {1: 12},
                              frozenset({11}), 512, 2048, 'isolate'),),
-            numa.list_guest_cells(objects.InstanceNUMATopology(cells=[cell])))
+            nova_cells.list_guest_cells(
+                objects.InstanceNUMATopology(cells=[cell])))
 
     def test_a_guest_that_floats(self):
         cell = objects.InstanceNUMACell(id=0, cpuset={0, 1}, pcpuset=set(),
                                         memory=512)
         self.assertEqual(
             (cells.GuestCell(0, frozenset({0, 1}), memory=512),),
-            numa.list_guest_cells(objects.InstanceNUMATopology(cells=[cell])))
-        self.assertEqual((), numa.list_guest_cells(None))
+            nova_cells.list_guest_cells(
+                objects.InstanceNUMATopology(cells=[cell])))
+        self.assertEqual((), nova_cells.list_guest_cells(None))
 
 
 class KindsOfCellsTest(base.TestCase):

@@ -19,8 +19,8 @@ from nova import exception
 from nova import objects
 
 from ghsched_nova.features.live_change import move_claims
+from ghsched_nova.features.live_change import nova_cells
 from ghsched_nova.nova_seams import compute_moves
-from ghsched_nova.nova_seams import numa
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.virt import manager
 from ghsched_placement.fit.cells import GuestCell
@@ -76,7 +76,8 @@ class ClaimTestCase(base.TestCase):
             raise exception.UnexpectedDeletingTaskStateError(
                 instance_uuid=UUID, expected=expected_task_state,
                 actual=self.task_state)
-        self.saved.append(numa.list_guest_cells(self.instance.numa_topology))
+        self.saved.append(nova_cells.list_guest_cells(
+            self.instance.numa_topology))
 
     def count(self, first, second=()):
         self.node.numa_topology = objects.NUMATopology(cells=[
