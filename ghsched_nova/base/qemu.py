@@ -27,9 +27,8 @@ from ghsched_nova.base import bounds
 DomainName = Annotated[str, bounds.Text(r'[^/\x00]+', 251)]
 
 #: Names of QEMU's threads with ``debug-threads=on``, which libvirt sets
-#: (``qemu_thread_create`` in accel/*, ``iothread.c``).
+#: (``qemu_thread_create`` in accel/*).
 _VCPU = re.compile(r'CPU ([0-9]{1,6})/(?:KVM|TCG)')
-_IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
 _PID = re.compile(r'[0-9]{1,10}')
 #: ``<vcpu>`` element of libvirt's status file, written by
 #: qemuDomainObjPrivateXMLFormatVcpus() of libvirt's src/qemu/qemu_domain.c.
@@ -80,19 +79,7 @@ def parse_vcpu_number(thread_name: str) -> int | None:
 
     Returns None if the name has no vCPU number.
     """
-    return _match_number(_VCPU, thread_name)
-
-
-def parse_iothread_number(thread_name: str) -> int | None:
-    """Parse the number in the name of a QEMU I/O thread.
-
-    Returns None for other threads.
-    """
-    return _match_number(_IOTHREAD, thread_name)
-
-
-def _match_number(pattern: re.Pattern[str], name: str) -> int | None:
-    match = pattern.fullmatch(name)
+    match = _VCPU.fullmatch(thread_name)
     return int(match[1]) if match else None
 
 

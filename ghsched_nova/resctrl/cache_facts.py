@@ -82,24 +82,6 @@ class CacheWays:
             taken & ~self.mask for taken in self.exclusive.values()))
 
     @property
-    def longest_free_mask(self) -> int:
-        """Longest run of adjacent L3 cache ways that no group reserves.
-
-        The value is a bit mask of the ways.
-        """
-        return find_longest_free_run(self.mask, self.exclusive)
-
-    @property
-    def prefers_low_ways(self) -> bool:
-        """Whether guests get the lowest free L3 cache ways first.
-
-        Otherwise they get the highest free ways first.
-        """
-        below = self.longest_free_mask & ((self.region & -self.region) - 1)
-        above = self.longest_free_mask >> self.region.bit_length()
-        return above.bit_count() >= below.bit_count()
-
-    @property
     def way_count(self) -> int:
         """Number of ways of each L3 cache that guests can reserve."""
         return self.region.bit_count()

@@ -71,7 +71,7 @@ def is_in_ghsched_namespace(extra_spec: str) -> bool:
     return _NAMED.match(extra_spec) is not None
 
 
-def _add_prefix(extra_spec: str) -> str | None:
+def add_prefix(extra_spec: str) -> str | None:
     """Return the full name of a ghsched extra spec.
 
     The full name has the prefix ``ghsched:``. ``mem_bw_min.1`` becomes
@@ -96,21 +96,6 @@ def find_misspelt_keys(extra_specs: Iterable[str]) -> Iterator[PolicyError]:
         nearest = guess_extra_spec(extra_spec)
         if nearest:
             yield PolicyError(extra_spec, f'do you mean {nearest}?')
-
-
-def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each extra spec that may be meant for ghsched.
-
-    Its name resembles one of ghsched's extra specs. It is not refused, because
-    it may be a property of host aggregates.
-    """
-    for extra_spec in sorted(extra_specs):
-        if extra_spec.startswith(PREFIX) or guess_extra_spec(extra_spec):
-            continue
-        meant = _add_prefix(extra_spec)
-        if meant or is_in_ghsched_namespace(extra_spec):
-            yield (f'{extra_spec} is no key of ghsched, whose keys have the '
-                   f'form {meant or PREFIX + "NAME"}')
 
 
 def split_extra_spec(extra_spec: str) -> tuple[keys.Key, int | str | None]:

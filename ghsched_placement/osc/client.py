@@ -16,7 +16,6 @@ Everything goes through openstacksdk, which knows the clouds of clouds.yaml
 and of the environment.
 """
 
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
@@ -192,20 +191,6 @@ class Client(nova_reader.NovaReader):
         return change and http.send_request(
             self.connection, 'placement', 'put', path, json=change,
             microversion=_PLACEMENT)
-
-    def is_allocation_candidate(self, host: capacity.HostInventory,
-                                query: Iterable[tuple[str, str]]) -> bool:
-        """Return whether Placement offers a host as an allocation candidate.
-
-        :param query: parameters of GET /allocation_candidates.
-        """
-        asked = [*((name, value) for name, value in query
-                   if name != 'limit'),
-                 ('limit', '1'), ('in_tree', host.uuid)]
-        answer = self.query_placement(
-            '/allocation_candidates?' + parse.urlencode(asked),
-            default={'allocation_requests': []})
-        return bool(answer['allocation_requests'])
 
     def is_owner_trait_required(self) -> bool:
         """Return whether nova-scheduler requires the trait OWNER_NOVA.

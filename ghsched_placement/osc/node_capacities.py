@@ -28,7 +28,6 @@ from ghsched_placement.fit import capacity
 from ghsched_placement.fit import lack
 from ghsched_placement.fit import node_capacity
 from ghsched_placement.fit.node_capacity import NodeCapacity
-from ghsched_placement.flavor.topology import PageSize
 from ghsched_placement.osc import nova_reader
 
 #: Servers of one host that are asked, one after the other, until one answers.
@@ -84,22 +83,6 @@ class NodeCapacities:
             f'{lack.format_host_names(self.unknown)}: nova-compute does not '
             'report them, and Nova may refuse a guest that fits here']
             if self.unknown else [])
-
-
-def describe_unknown_pages(hosts: Iterable[capacity.HostInventory],
-                           page_size: PageSize) -> list[str]:
-    """Return a note on hosts whose huge pages are not known.
-
-    :param page_size: size of the memory pages that a guest requests.
-    :returns: list of one sentence; empty if the note is not needed.
-    """
-    unknown = [host.name for host in hosts
-               if any(node.room and not node.room.pages
-                      for node in host.nodes)]
-    if not unknown or not node_capacity.needs_huge_pages(page_size):
-        return []
-    return [node_capacity.PAGES_UNKNOWN.format(
-        lack.format_host_names(unknown))]
 
 
 def read_free_node_resources(

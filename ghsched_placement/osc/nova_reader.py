@@ -28,7 +28,6 @@ from osc_lib import exceptions
 
 from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit import host_records
-from ghsched_placement.osc import base
 from ghsched_placement.osc import http
 
 LOG = logging.getLogger(__name__)
@@ -46,8 +45,6 @@ _FLAVORS = '2.61'
 _TOPOLOGY = '2.78'
 #: Nova: UUIDs of migrations, and paging.
 _MIGRATIONS = '2.59'
-#: Nova: no live migration past the scheduler's check of the host.
-_LIVE_MIGRATION = '2.68'
 #: All but those that a migration ends with, which Nova's database leaves out
 #: (migration_get_in_progress_by_host_and_node in nova/db/main/api.py).
 _IN_PROGRESS = (
@@ -309,27 +306,6 @@ class NovaReader:
         return list(self._read_pages('/os-migrations', 'migrations',
                                      _MIGRATIONS,
                                      {'changes-since': since}, 'uuid'))
-
-    def live_migrate_server(self, uuid: str, service_host: str) -> None:
-        """Ask Nova to live-migrate a server to a given host.
-
-        Nova checks that the host has enough free resources.
-
-        :param service_host: nova-compute service of the destination host.
-        :raises CommandRefused: when Nova refuses the migration.
-        :raises CommandError: when the request fails.
-        """
-        response = http.send_request(
-            self.connection, 'compute', 'post', f'/servers/{uuid}/action',
-            microversion=_LIVE_MIGRATION, json={'os-migrateLive': {
-                'host': service_host, 'block_migration': 'auto'}})
-        if response.status_code == 202:
-            return
-        text = (f'HTTP {response.status_code} '
-                f'{http.get_error_message(response)}')
-        if response.status_code < 500:
-            raise base.CommandRefused(text)
-        raise exceptions.CommandError(text)
 
     def get_flavor(self, name: str) -> Any:
         """Return the flavor with a given name or ID, with its extra specs."""

@@ -25,6 +25,7 @@ import operator
 
 from ghsched_nova.resctrl.cache_facts import CacheWays
 from ghsched_nova.resctrl.cache_facts import find_longest_bit_run
+from ghsched_nova.resctrl.cache_facts import find_longest_free_run
 from ghsched_nova.resctrl.cache_facts import make_low_bits_mask
 from ghsched_nova.resctrl import schemata
 
@@ -34,6 +35,17 @@ def is_contiguous(mask: int) -> bool:
     return mask > 0 and (mask >> (mask & -mask).bit_length() - 1
                          ) & ((mask >> (mask & -mask).bit_length() - 1) + 1
                               ) == 0
+
+
+def _prefers_low_ways(cache: CacheWays) -> bool:
+    """Return whether guests get the lowest free L3 cache ways first.
+
+    Otherwise they get the highest free ways first.
+    """
+    free = find_longest_free_run(cache.mask, cache.exclusive)
+    below = free & ((cache.region & -cache.region) - 1)
+    above = free >> cache.region.bit_length()
+    return above.bit_count() >= below.bit_count()
 
 
 def compute_unreserved_ways(
@@ -49,7 +61,7 @@ def compute_unreserved_ways(
     """
     used = functools.reduce(operator.or_, masks.values(), 0)
     left = cache.mask
-    if used and cache.prefers_low_ways:
+    if used and _prefers_low_ways(cache):
         left &= ~make_low_bits_mask(used.bit_length())
     elif used:
         left &= (used & -used) - 1
@@ -137,7 +149,7 @@ def _list_candidate_masks(cache: CacheWays, ways: int) -> list[int]:
     first = (cache.region & -cache.region).bit_length() - 1
     spans = [make_low_bits_mask(ways) << place
              for place in range(first, first + cache.way_count - ways + 1)]
-    return spans if cache.prefers_low_ways else spans[::-1]
+    return spans if _prefers_low_ways(cache) else spans[::-1]
 
 
 def get_group_mask(group: schemata.Schemata, line: str, domain: int) -> int:
@@ -205,4 +217,4 @@ def make_mask_order_key(cache: CacheWays, mask: int) -> int:
     If guests get low ways first, the lowest mask comes first, otherwise the
     highest.
     """
-    return mask if cache.prefers_low_ways else -mask
+    return mask if _prefers_low_ways(cache) else -mask

@@ -18,6 +18,7 @@ No privilege is needed: sched_getscheduler(2) works for every thread.
 
 import os
 from pathlib import Path
+import re
 
 from ghsched_nova.base import qemu
 from ghsched_nova.features.real_time import deadline
@@ -35,6 +36,9 @@ _CLASSES = {os.SCHED_OTHER: 'other', os.SCHED_FIFO: 'fifo',
 RESET_ON_FORK = 0x40000000
 
 _REALTIME = frozenset({os.SCHED_FIFO, os.SCHED_RR})
+
+#: Name of an I/O thread of QEMU (``iothread.c``).
+_IOTHREAD = re.compile(r'IO iothread([0-9]{1,6})')
 
 
 def read_online_cpus(sysfs: Path = Path('/sys')) -> frozenset[int]:
@@ -122,6 +126,5 @@ def _role(name: str, tid: int, process: int) -> Role | None:
         return Role('emulator')
     if (number := qemu.parse_vcpu_number(name)) is not None:
         return Role('vcpu', number)
-    if (number := qemu.parse_iothread_number(name)) is not None:
-        return Role('iothread', number)
-    return None
+    match = _IOTHREAD.fullmatch(name)
+    return Role('iothread', int(match[1])) if match else None

@@ -36,8 +36,8 @@ from ghsched_placement.fit import fitting
 from ghsched_placement.fit import guest_demand
 from ghsched_placement.fit.guest_demand import GuestDemand
 from ghsched_placement.fit import lack
+from ghsched_placement.fit import node_capacity
 from ghsched_placement.flavor import auto_nodes
-from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology
 from ghsched_placement.osc import base
@@ -150,8 +150,7 @@ class CheckFlavor(base.Lister):
                 host for host in found if host.uuid not in away], nodes)
             found = rooms.add_free_node_resources(found)
             for note in (*rooms.describe_hosts_with_uncertain_cpus(),
-                         *node_capacities.describe_unknown_pages(
-                             found, guest.page_size)):
+                         *describe_unknown_pages(found, guest.page_size)):
                 self.log.warning(note)
         classes = {**guess_vf_classes(policy, found),
                    **dict(parsed_args.vf_class)}
@@ -191,7 +190,7 @@ class CheckFlavor(base.Lister):
         :param classes: resource class of the VFs of each PCI alias.
         :param specs: extra specs of the flavor.
         """
-        for text in key_names.find_doubtful_keys(specs):
+        for text in flavor_errors.find_doubtful_keys(specs):
             self.log.warning(text)
         for part in policy.parts:
             for text in part.find_flavor_warnings(specs):
@@ -476,7 +475,7 @@ def check_host_for_flavor(
     if not verdict.guests:
         return verdict
     asked = requirements.choose_query(host, verdict.needs_shared_group)
-    if client.is_allocation_candidate(host, asked):
+    if query.is_allocation_candidate(client, host, asked):
         return verdict
     return fitting.Verdict(host.name, lacks=tuple(
         _find_other_refusal_reasons(host, dict(asked))) or (lack.Lack(
@@ -548,3 +547,19 @@ def list_verdict_rows(verdicts: Iterable[fitting.Verdict]) -> Iterator[
         yield (verdict.host, bool(verdict.guests), verdict.guests,
                verdict.sharing, columns.CommaListCell(list(verdict.nodes)),
                columns.MultilineCell(list(verdict.reason_texts)))
+
+
+def describe_unknown_pages(hosts: Iterable[capacity.HostInventory],
+                           page_size: topology.PageSize) -> list[str]:
+    """Return a note on hosts whose huge pages are not known.
+
+    :param page_size: size of the memory pages that a guest requests.
+    :returns: list of one sentence; empty if the note is not needed.
+    """
+    unknown = [host.name for host in hosts
+               if any(node.room and not node.room.pages
+                      for node in host.nodes)]
+    if not unknown or not node_capacity.needs_huge_pages(page_size):
+        return []
+    return [node_capacity.PAGES_UNKNOWN.format(
+        lack.format_host_names(unknown))]

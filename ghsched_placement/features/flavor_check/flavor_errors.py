@@ -12,6 +12,7 @@
 
 """All errors in the extra specs of a flavor (pure)."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import itertools
@@ -110,3 +111,19 @@ def _find_policy_error(extra_specs: Mapping[str, str], guest_nodes: int,
     except PolicyError as error:
         return error
     return None
+
+
+def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
+    """Yield a warning for each extra spec that may be meant for ghsched.
+
+    Its name resembles one of ghsched's extra specs. It is not refused, because
+    it may be a property of host aggregates.
+    """
+    for extra_spec in sorted(extra_specs):
+        if (extra_spec.startswith(key_names.PREFIX)
+                or key_names.guess_extra_spec(extra_spec)):
+            continue
+        meant = key_names.add_prefix(extra_spec)
+        if meant or key_names.is_in_ghsched_namespace(extra_spec):
+            yield (f'{extra_spec} is no key of ghsched, whose keys have the '
+                   f'form {meant or key_names.PREFIX + "NAME"}')

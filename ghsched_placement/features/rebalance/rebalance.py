@@ -37,6 +37,7 @@ from ghsched_placement.features.rebalance import no_move_reasons
 from ghsched_placement.features.rebalance import rebalance_for_flavor
 from ghsched_placement.osc import base
 from ghsched_placement.osc import client as clients
+from ghsched_placement.osc import http
 from ghsched_placement.osc import observe
 
 COLUMNS = ('Server', 'Name', 'From', 'To', 'Reason', 'Gain (CPU s)',
@@ -45,6 +46,9 @@ RESULT = (*COLUMNS, 'Result')
 
 #: Seconds between two looks at a live migration.
 _INTERVAL = 2.0
+
+#: Nova: no live migration past the scheduler's check of the host.
+_LIVE_MIGRATION = '2.68'
 
 #: Limits on groups of servers that are kept together: type, default and help
 #: by name.
@@ -417,6 +421,29 @@ def _request_move(request: Callable[[], object]) -> MoveOutcome:
     return MoveOutcome()
 
 
+def live_migrate_server(client: clients.Client, uuid: str,
+                        service_host: str) -> None:
+    """Ask Nova to live-migrate a server to a given host.
+
+    Nova checks that the host has enough free resources.
+
+    :param service_host: nova-compute service of the destination host.
+    :raises CommandRefused: when Nova refuses the migration.
+    :raises CommandError: when the request fails.
+    """
+    response = http.send_request(
+        client.connection, 'compute', 'post', f'/servers/{uuid}/action',
+        microversion=_LIVE_MIGRATION, json={'os-migrateLive': {
+            'host': service_host, 'block_migration': 'auto'}})
+    if response.status_code == 202:
+        return
+    text = (f'HTTP {response.status_code} '
+            f'{http.get_error_message(response)}')
+    if response.status_code < 500:
+        raise base.CommandRefused(text)
+    raise exceptions.CommandError(text)
+
+
 def migrate_server_between_hosts(
         client: clients.Client, move: move_plan.Move, timeout: float,
         sleep: Callable[[float], None] = time.sleep) -> MoveOutcome:
@@ -433,7 +460,7 @@ def migrate_server_between_hosts(
             f'Nova knows no compute host {move.destination.host}',
             unchanged=True)
     requested = _request_move(functools.partial(
-        client.live_migrate_server, move.guest, service))
+        live_migrate_server, client, move.guest, service))
     if requested.problem:
         return requested
     for _turn in range(max(1, int(timeout / _INTERVAL))):

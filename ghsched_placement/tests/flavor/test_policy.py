@@ -209,7 +209,7 @@ class RefusalTest(RefusalTestCase):
                 name = key.name + node
                 texts = [str(error)
                          for error in key_names.find_misspelt_keys([name])]
-                texts += key_names.find_doubtful_keys([name])
+                texts += flavor_errors.find_doubtful_keys([name])
                 self.assertEqual(1, len(texts), name)
                 self.assertIn(key.extra_spec + node, texts[0])
         # No other software has a property of these names.
@@ -222,8 +222,8 @@ class RefusalTest(RefusalTestCase):
             self.assertEqual([], list(key_names.find_misspelt_keys([name])))
             self.assertEqual([f'{name} is no key of ghsched, whose keys have '
                               'the form ghsched:NAME'],
-                             list(key_names.find_doubtful_keys([name])))
-        self.assertEqual([], list(key_names.find_doubtful_keys(
+                             list(flavor_errors.find_doubtful_keys([name])))
+        self.assertEqual([], list(flavor_errors.find_doubtful_keys(
             ['ghsched:mem_bw_min', 'hw:numa_nodes', 'ghschedule', 'x'])))
 
     def test_values(self):

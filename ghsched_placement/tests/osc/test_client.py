@@ -22,6 +22,7 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from ghsched_placement.audit import repair
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.osc import client
 from ghsched_placement.osc import nova_reader
@@ -247,9 +248,9 @@ class CandidateTest(base.TestCase):
     HOST = types.SimpleNamespace(uuid='u')
 
     def found(self, response):
-        return make_client(
-            Adapter(allocation_candidates=response)).is_allocation_candidate(
-                self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
+        return query.is_allocation_candidate(
+            make_client(Adapter(allocation_candidates=response)),
+            self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
 
     def test_no_host_has_what_placement_has_never_seen(self):
         for detail in ('Invalid resource class in resources parameter: No '

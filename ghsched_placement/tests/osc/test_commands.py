@@ -31,6 +31,7 @@ from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.features.flavor_check import flavor_check as flavor
+from ghsched_placement.features.flavor_check import query
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
@@ -486,12 +487,11 @@ class FlavorTest(base.TestCase):
             names.make_share_trait(policy.fingerprint, 0)})
         for groups_used, expected in ((2, 'own'), (3, 'joining')):
             asked = []
-            client = types.SimpleNamespace(
-                is_allocation_candidate=lambda _host, query, asked=asked:
-                asked.append(query) or True)
+            self.patch(query, 'is_allocation_candidate',
+                       lambda _client, _host, query, asked=asked:
+                       asked.append(query) or True)
             verdict = flavor.check_host_for_flavor(
-                client, clouds.host(shared, groups=3,
-                                    groups_used=groups_used),
+                None, clouds.host(shared, groups=3, groups_used=groups_used),
                 flavor.Requirements(GuestDemand(policy, 1), 'own',
                                     'joining'))
             self.assertEqual([expected], asked)
@@ -512,17 +512,17 @@ class FlavorTest(base.TestCase):
                 ({'VCPU': 9, 'PCPU': 4}, 1, 'PCPU:4'),
                 ({'VCPU': 9, 'PCPU': 3}, 0, '')):
             sent = []
-            client = types.SimpleNamespace(
-                is_allocation_candidate=lambda _host, query, sent=sent:
-                sent.append(dict(query)) or True)
-            verdict = flavor.check_host_for_flavor(client, clouds.host(
+            self.patch(query, 'is_allocation_candidate',
+                       lambda _client, _host, query, sent=sent:
+                       sent.append(dict(query)) or True)
+            verdict = flavor.check_host_for_flavor(None, clouds.host(
                 clouds.node(0), MEMORY_MB=500, **inventories), asked)
             self.assertEqual(fits, verdict.guests, verdict.reason_texts)
             self.assertEqual([f'MEMORY_MB:96,{resources}'] * fits,
-                             [query['resources'] for query in sent])
+                             [one['resources'] for one in sent])
             # Nova asks for threads of cores with PCPU only.
             self.assertEqual([resources != 'VCPU:3'] * fits,
-                             ['required' in query for query in sent])
+                             ['required' in one for one in sent])
 
     def test_too_few_guests_that_fit_are_said(self):
         size = types.SimpleNamespace(

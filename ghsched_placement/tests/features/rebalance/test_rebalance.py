@@ -271,6 +271,11 @@ MOVE = move_plan.Move('u', Spot('a', 0), Spot('b', 1), 'why', 100.0, 2.0)
 
 class CommandTest(base.TestCase):
 
+    def setUp(self):
+        super().setUp()
+        self.patch(command, 'live_migrate_server',
+                   lambda cloud, *args: cloud.live_migrate_server(*args))
+
     def arguments(self, *words):
         parser = argparse.ArgumentParser()
         command.add_arguments(parser)
