@@ -22,6 +22,7 @@ from ghsched_placement.features import declared
 from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import key_names
 from ghsched_placement.flavor.key_names import split_extra_spec
+from ghsched_placement.flavor import key_values
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy
 from ghsched_placement.query.requested_classes import find_requested_classes
@@ -120,10 +121,10 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
     it may be a property of host aggregates.
     """
     for extra_spec in sorted(extra_specs):
-        if (extra_spec.startswith(key_names.PREFIX)
+        if (extra_spec.startswith(key_values.PREFIX)
                 or key_names.guess_extra_spec(extra_spec)):
             continue
         meant = key_names.add_prefix(extra_spec)
         if meant or key_names.is_in_ghsched_namespace(extra_spec):
             yield (f'{extra_spec} is no key of ghsched, whose keys have the '
-                   f'form {meant or key_names.PREFIX + "NAME"}')
+                   f'form {meant or key_values.PREFIX + "NAME"}')
