@@ -201,19 +201,6 @@ def parse_running_domain(xml: str, number: int = -1) -> Running:
     return found
 
 
-def reuse_parsed_domains(found: Iterable[Running],
-                         known: Iterable[Running]) -> list[Running]:
-    """Return domains, each as the equal known domain if there is one.
-
-    What was parsed of the XML of a known domain is not parsed again.
-
-    :param known: domains of which the XML may have been parsed.
-    """
-    parsed = {one.domain.uuid: one for one in known}
-    return [last if (last := parsed.get(one.domain.uuid, one)) == one else one
-            for one in found]
-
-
 def may_have_policy(xml: str) -> bool:
     """Whether a domain XML may contain a bandwidth policy.
 

@@ -17,6 +17,9 @@ nodes with the lowest cost that features compute, for example from the load.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
 import itertools
 from typing import Any
 from typing import TypeAlias
@@ -29,7 +32,9 @@ from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.providers import names
 from ghsched_placement.query.candidates import NodeCost
+from ghsched_placement.query import matching
 from ghsched_placement.query import node_assignment
+from ghsched_placement.query import node_loads
 
 #: Returns the cost of each NUMA node of a host; empty if none is preferred.
 ComputeCosts: TypeAlias = Callable[[Any], dict[int, NodeCost]]
@@ -111,7 +116,7 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
     for order in itertools.islice(
-            node_assignment.yield_cheapest_host_nodes(
+            yield_cheapest_host_nodes(
                 node_costs, [cell.id for cell in view.numa_topology.cells],
                 len(spec.numa_topology), needed),
             node_assignment.MOST_TRIED):
@@ -127,3 +132,27 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
                                         requests) is not None:
             return limits
     return None
+
+
+def yield_cheapest_host_nodes(node_costs: Mapping[int, NodeCost],
+                              nodes: Collection[int], guest_nodes: int,
+                              needed: frozenset[int] = frozenset()
+                              ) -> Iterator[tuple[int, ...]]:
+    """Return the host nodes of a guest that no candidate limits, best first.
+
+    Nodes that other guests of its kind do not need come last, and of equally
+    many the cheapest nodes come first.
+
+    :param node_costs: cost of each host node; empty if none is preferred.
+    :param nodes: numbers of the host nodes.
+    :param guest_nodes: number of guest nodes.
+    :param needed: see :attr:`.HostProviders.needed`.
+    :returns: host node of each guest node.
+    """
+    steps = matching.Steps(node_assignment.MAX_STEPS)
+    loads = node_loads.NodeLoads(node_assignment.HostProviders(
+        {str(node): node for node in nodes}, busy=node_costs),
+        guest_nodes, steps)
+    unneeded = {node: int(node not in needed) for node in nodes}
+    return (order for _key, order in matching.yield_assignments_by_cost(
+        [unneeded] * guest_nodes, loads.get_assignment_rank, steps))

@@ -95,10 +95,13 @@ class GuestReader:
             parsed again.
         :param skipped: UUIDs of guests to leave out.
         """
-        return desired.reuse_parsed_domains(
-            compute.call_in_native_thread(lambda: [
-                self.read_guest(guest) for guest in guests
-                if not skipped or guest.uuid not in skipped]), last)
+        found = compute.call_in_native_thread(lambda: [
+            self.read_guest(guest) for guest in guests
+            if not skipped or guest.uuid not in skipped])
+        known = {one.domain.uuid: one for one in last}
+        return [old
+                if (old := known.get(one.domain.uuid, one)) == one else one
+                for one in found]
 
     def read_guest(self, guest: Any) -> desired.Running:
         """Return a guest with its live XML.

@@ -225,13 +225,14 @@ def _put_group_resources(provider_tree: Any,
     :param root: provider of the compute node, with the number of groups.
     """
     resources = dict(provider_tree.data(root.uuid).resources)
-    slots = tree.list_control_group_names(root)
+    record = root.inventories.get(names.RESCTRL_GROUP)
     resources.pop(names.RESCTRL_GROUP, None)
-    if slots:
+    if record is not None:
         resources[names.RESCTRL_GROUP] = ResourceSet(
             objects.Resource(provider_uuid=root.uuid,
                              resource_class=names.RESCTRL_GROUP,
-                             identifier=slot) for slot in slots)
+                             identifier=names.make_control_group_name(number))
+            for number in range(1, int(record['total']) + 1))
     provider_tree.update_resources(root.uuid, resources)
 
 
@@ -266,14 +267,13 @@ def _reserve_inventory(data: Any,
                        used: Mapping[str, int]) -> tree.WantedProvider:
     totals = {name: int(data.inventory.get(name, {'total': amount})['total'])
               for name, amount in used.items()}
-    return tree.make_retired_provider(
-        tree.WantedProvider(uuid=data.uuid, name=data.name,
-                            parent_uuid=data.parent_uuid, inventories={},
-                            traits=frozenset({names.NUMA_NODE_TRAIT,
-                                              names.NUMA_ROOT_TRAIT,
-                                              names.OWNER_TRAIT})),
-        {name: tree.CurrentInventory(total=totals[name], used=amount)
-         for name, amount in used.items()})
+    return tree.WantedProvider(
+        uuid=data.uuid, name=data.name, parent_uuid=data.parent_uuid,
+        traits=frozenset({names.NUMA_NODE_TRAIT, names.NUMA_ROOT_TRAIT,
+                          names.OWNER_TRAIT}),
+        inventories={name: tree.make_closed_inventory(
+            tree.CurrentInventory(total=totals[name], used=amount))
+            for name, amount in used.items()})
 
 
 def _remove_provider(provider_tree: Any, data: Any) -> None:

@@ -162,24 +162,6 @@ def build_providers(root_uuid: str, root_name: str, host: HostDescription,
         offered, key=lambda provider: provider.parent_uuid != root_uuid))
 
 
-def make_retired_provider(
-        provider: WantedProvider,
-        current: Mapping[str, CurrentInventory]) -> WantedProvider:
-    """Return the provider of a removed NUMA node that guests still use.
-
-    Placement does not delete an inventory in use (409 InventoryInUse). The
-    provider is therefore kept, but nothing more can be allocated from it.
-
-    :param provider: provider of the NUMA node as ghsched has reported it.
-    :param current: total and usage in Placement, by resource class.
-    """
-    return WantedProvider(
-        uuid=provider.uuid, name=provider.name,
-        parent_uuid=provider.parent_uuid, traits=provider.traits,
-        inventories={name: _make_closed_inventory(held) for name, held
-                     in current.items()})
-
-
 def make_inventory(total: int, reserved: int = 0,
                    allocation_ratio: float = 1.0,
                    step: int = 1) -> dict[str, int | float]:
@@ -192,22 +174,6 @@ def make_inventory(total: int, reserved: int = 0,
         'max_unit': total, 'step_size': step,
         'allocation_ratio': allocation_ratio,
     }
-
-
-def list_control_group_names(provider: WantedProvider) -> frozenset[str]:
-    """Return the name of each resctrl control group that a host offers.
-
-    Placement only counts control groups. Each unit of this inventory stands
-    for one group with a name.
-
-    :param provider: compute node's resource provider.
-    :returns: empty if the provider has no inventory of control groups.
-    """
-    record = provider.inventories.get(names.RESCTRL_GROUP)
-    if record is None:
-        return frozenset()
-    return frozenset(names.make_control_group_name(number)
-                     for number in range(1, int(record['total']) + 1))
 
 
 def compute_free_amount(record: Inventory, used: int) -> int:
@@ -265,7 +231,7 @@ def make_bandwidth_inventory(node: int, host: HostDescription, config: Config,
         not in use.
     """
     if node not in host.nodes:
-        return _make_closed_inventory(current)
+        return make_closed_inventory(current)
     step = math.gcd(host.guarantee_step, *current.amounts)
     least = min((host.round_up_guarantee(1), *current.amounts))
     reserved = (_get_unavailable_percent(node, host, config)
@@ -332,7 +298,7 @@ def _make_offered_inventory(amount: int, least: int,
     :param current: usage of the inventory in Placement.
     """
     if not amount:
-        return _make_closed_inventory(current)
+        return make_closed_inventory(current)
     total = max(amount, current.used)
     return {**make_inventory(total, reserved=total - amount),
             'min_unit': min(least, total)}
@@ -395,7 +361,7 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
     """
     pool = get_burst_reserve(node, host, config)
     if not pool:
-        return _make_closed_inventory(current)
+        return make_closed_inventory(current)
     offered = max(get_promisable_burst_percent(node, host, config),
                   current.used)
     return make_inventory(pool,
@@ -403,12 +369,13 @@ def _make_burst_inventory(node: int, host: HostDescription, config: Config,
                           if offered != pool else 1.0)
 
 
-def _make_closed_inventory(current: CurrentInventory) -> dict[str,
-                                                              int | float]:
+def make_closed_inventory(current: CurrentInventory
+                          ) -> dict[str, int | float]:
     """Return an inventory from which nothing more can be allocated.
 
     It replaces the inventory of a resource that the host does not offer any
-    more, but guests still use.
+    more, but guests still use: Placement does not delete an inventory in use
+    (409 InventoryInUse).
 
     :param current: total and usage of the inventory in Placement.
     :returns: empty if the inventory is not in use.

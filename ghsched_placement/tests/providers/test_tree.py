@@ -253,12 +253,6 @@ class DesiredTreeTest(TreeTestCase):
                 taken.append(amount)
         self.assertTrue(sum(map(held, taken)) <= most, taken)
 
-    def test_every_control_group_has_a_name(self):
-        root = self.desired()[0]
-        self.assertEqual(31, root.inventories[names.RESCTRL_GROUP]['total'])
-        self.assertEqual(31, len(tree.list_control_group_names(root)))
-        self.assertIn('ghsched-group-31', tree.list_control_group_names(root))
-
     def test_a_host_without_control_has_no_inventory_of_it(self):
         (root,) = self.desired(HostDescription())
         self.assertEqual({}, root.inventories)
@@ -267,7 +261,6 @@ class DesiredTreeTest(TreeTestCase):
                           *(f'CUSTOM_GHSCHED_{feature.upper()}' for feature
                             in ('guest_channel', 'guest_topology')
                             if feature in NEEDS)}, root.traits)
-        self.assertEqual(frozenset(), tree.list_control_group_names(root))
 
     def test_slots_that_are_held_stay_and_the_lost_ones_are_reserved(self):
         root, *_ = self.desired(
@@ -275,7 +268,6 @@ class DesiredTreeTest(TreeTestCase):
             current={ROOT: tree.CurrentInventory(total=31, used=2)})
         record = root.inventories[names.RESCTRL_GROUP]
         self.assertEqual((31, 24), (record['total'], record['reserved']))
-        self.assertEqual(31, len(tree.list_control_group_names(root)))
 
     def test_slots_that_nobody_holds_go(self):
         root, *_ = self.desired(
@@ -360,11 +352,9 @@ class DesiredTreeTest(TreeTestCase):
         record = node.inventories[names.MEM_BW_PCT]
         self.assertEqual((100, 100), (record['total'], record['reserved']))
 
-    def test_a_retired_node_offers_nothing_and_keeps_what_is_held(self):
-        node = self.desired()[1]
-        closed = tree.make_retired_provider(node, {
-            names.MEM_BW_PCT: tree.CurrentInventory(total=100, used=60)})
-        record = closed.inventories[names.MEM_BW_PCT]
+    def test_closed_inventory_offers_nothing_and_keeps_what_is_held(self):
+        record = tree.make_closed_inventory(
+            tree.CurrentInventory(total=100, used=60))
         self.assertEqual((100, 100), (record['total'], record['reserved']))
         self.assertEqual(0, tree.compute_free_amount(record, 60))
 

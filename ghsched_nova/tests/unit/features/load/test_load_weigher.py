@@ -17,9 +17,9 @@ import fixtures
 
 from ghsched_nova.features.load import by_load
 from ghsched_nova.features.load import load_weigher
+from ghsched_nova.scheduler import best_nodes
 from ghsched_nova.tests.fixtures import states
 from ghsched_placement.features.load import load
-from ghsched_placement.query import node_assignment
 from ghsched_placement.tests import base
 
 
@@ -75,6 +75,6 @@ class LoadWeigherTest(base.TestCase):
 
     def test_orders_begin_with_the_best_nodes(self):
         costs = by_load.compute_node_costs(host(0.9, 0.4, 0.0))
-        orders = list(node_assignment.yield_cheapest_host_nodes(
+        orders = list(best_nodes.yield_cheapest_host_nodes(
             costs, costs, 2))
         self.assertEqual([(1, 2), (2, 1)], sorted(orders[:2]))
