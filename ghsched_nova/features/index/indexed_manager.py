@@ -16,6 +16,7 @@ from typing import Any
 
 from nova import exception
 
+from ghsched_nova.features.index.aged_cache import AgedCache
 from ghsched_nova.features.index.host_capacity import RequestNeed
 from ghsched_nova.features.index import indexed
 from ghsched_nova.features.index import nova_seams
@@ -24,6 +25,11 @@ from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler.select_call import SelectCall
 from ghsched_placement.fit import cloud_lack
 from ghsched_placement.flavor import policy as policies
+from ghsched_placement.providers import names
+
+#: Seconds for which Nova's answer is used that all hosts have their owner's
+#: trait.
+_OWNER_AGE = 60.0
 
 
 class IndexClient:
@@ -67,6 +73,7 @@ class IndexedManager(manager.CoreSchedulerManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._owned = AgedCache[None, bool](_OWNER_AGE, 1)
         if nova_seams.is_index_enabled():
             self._indexed = indexed.IndexedScheduler(self.host_manager)
 
@@ -97,6 +104,26 @@ class IndexedManager(manager.CoreSchedulerManager):
         if call.keywords.get('return_objects'):
             index.subtract_placed_guests(found, servers, need)
         return found
+
+    def _select_hosts(self, call: SelectCall) -> Any:
+        """Select hosts by Nova's method; require the owner's trait beforehand.
+
+        Nova requires this trait once all hosts have it. To find out, it reads
+        the versions of all services of the cloud, unless the request already
+        requires the trait.
+        """
+        if self._indexed is None or call.spec is None:
+            return super()._select_hosts(call)
+        required = call.spec.root_required
+        was_required = names.OWNER_TRAIT in required
+        if self._owned.get_fresh_value(None):
+            required.add(names.OWNER_TRAIT)
+            was_required = True
+        try:
+            return super()._select_hosts(call)
+        finally:
+            if not was_required and names.OWNER_TRAIT in required:
+                self._owned.set_value(None, True)
 
     def _search_unless_refused(self, index: indexed.IndexedScheduler,
                                need: RequestNeed, call: SelectCall,

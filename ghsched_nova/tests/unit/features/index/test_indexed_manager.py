@@ -29,6 +29,7 @@ from ghsched_nova.features.index import indexed_manager
 from ghsched_nova.features.index import nova_seams
 from ghsched_nova.scheduler import manager
 from ghsched_nova.scheduler import off
+from ghsched_nova.scheduler.select_call import SelectCall
 from ghsched_placement.tests import base
 
 objects.register_all()
@@ -54,6 +55,32 @@ class IndexedTestCase(base.TestCase):
             (), 0)
         self.index.add_claim('u', uuids.guest,
                              RequestNeed((RequestNodeNeed(pinned=4),)), 0)
+
+
+class OwnerTraitTest(IndexedTestCase):
+
+    def list_required_traits(self, added):
+        """Return the traits of a new request before Nova adds any.
+
+        :param added: traits that Nova adds.
+        """
+        found = []
+
+        def select_hosts(_manager, call):
+            found.extend(call.spec.root_required)
+            call.spec.root_required.update(added)
+        self.patch(manager.CoreSchedulerManager, '_select_hosts', select_hosts)
+        self.manager._select_hosts(SelectCall(None, (), {
+            'spec_obj': objects.RequestSpec()}))
+        return found
+
+    def test_trait_that_nova_has_required_is_required_beforehand(self):
+        self.assertEqual([], self.list_required_traits({'OWNER_NOVA'}))
+        self.assertEqual(['OWNER_NOVA'], self.list_required_traits(()))
+
+    def test_trait_that_some_host_lacks_is_left_to_nova(self):
+        for _request in range(2):
+            self.assertEqual([], self.list_required_traits(()))
 
 
 class ClaimTest(IndexedTestCase):
