@@ -340,7 +340,7 @@ def _describe_host(view: HostStateView, spec: shared.RequestSpec
         node_of_pf=scheduler.map_pfs_to_nodes(view),
         socket_of=scheduler.get_node_sockets(view.numa_topology),
         nearest=nearest, shows_device_cells=shows_device_cells,
-        busy=_compute_node_costs(view),
+        compute_busy=functools.partial(_compute_node_costs, view),
         needed=needed_nodes.find_needed_nodes(
             view, spec, functools.partial(needed_nodes.get_offered_amounts,
                                           spec), nearest, shows_device_cells))

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+import functools
 import math
 from typing import Any
 from typing import TypeAlias
@@ -134,8 +135,9 @@ class HostProviders:
     :param node_of_pf: host NUMA node by UUID of a PF's provider; None if the
         host does not report it.
     :param socket_of: socket by host NUMA node; None if unknown.
-    :param busy: cost of placing a guest on a host NUMA node, computed from the
-        load of the node. If empty, all nodes have the same cost.
+    :param compute_busy: returns the cost of placing a guest on each host NUMA
+        node, computed from the load of the node. If empty, all nodes have the
+        same cost.
     :param nearest: nearest node with CPUs, by host NUMA node without CPUs.
     :param needed: host NUMA nodes that a guest should take so that most other
         guests of its kind fit, see
@@ -148,10 +150,15 @@ class HostProviders:
     node_of_numa: Mapping[str, int]
     node_of_pf: Mapping[str, int | None] = field(default_factory=dict)
     socket_of: Mapping[int, int | None] = field(default_factory=dict)
-    busy: Mapping[int, NodeCost] = field(default_factory=dict)
+    compute_busy: Callable[[], Mapping[int, NodeCost]] = dict
     nearest: Mapping[int, int] = field(default_factory=dict)
     needed: frozenset[int] = frozenset()
     shows_device_cells: bool = False
+
+    @functools.cached_property
+    def busy(self) -> Mapping[int, NodeCost]:
+        """Cost of each host NUMA node, computed when a guest may fit."""
+        return self.compute_busy()
 
     def map_pfs_to_nodes(self, device_numa: str) -> Mapping[str, int | None]:
         """Return the host NUMA node to which the VFs of each PF belong.

@@ -87,14 +87,15 @@ class Case:
     def host(self, chance: random.Random) -> candidates.HostProviders:
         """Return a host with two PFs on each node, on two sockets."""
         every = range(self.nodes)
+        costs = {node: (float(chance.random() < .2),
+                        float(chance.randrange(10)), chance.random())
+                 for node in every} if self.is_busy else {}
         return candidates.HostProviders(
             {f'node{node}': node for node in every},
             {f'pf{node}-{number}': node
              for node in every for number in range(2)},
             {node: node * 2 // self.nodes for node in every},
-            {node: (float(chance.random() < .2),
-                    float(chance.randrange(10)), chance.random())
-             for node in every} if self.is_busy else {})
+            lambda: costs)
 
     def offered(self, chance: random.Random) -> list[dict[str, Any]]:
         """Return candidates as Placement answers, each with other nodes."""

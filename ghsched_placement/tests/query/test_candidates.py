@@ -45,6 +45,18 @@ def assign_host_nodes(*args, **values):
     return list(placed), refusal
 
 
+class LazyCostTest(base.TestCase):
+
+    def test_costs_of_a_host_without_room_are_not_computed(self):
+        asked = []
+        for has_room in (False, True):
+            assign_host_nodes(
+                [candidate('rp0', 'rp1')], WANTED, candidates.HostProviders(
+                    NODES, compute_busy=lambda: asked.append(1) or {}),
+                lambda _guest, _node, has_room=has_room: has_room)
+            self.assertEqual(has_room, bool(asked))
+
+
 class PlaceTest(base.TestCase):
 
     def assign(self, *offered):
@@ -308,7 +320,7 @@ class Question:
     def host(self):
         return candidates.HostProviders(
             {f'rp{node}': node for node in range(self.nodes)}, self.pfs,
-            self.socket, self.busy, needed=self.needed)
+            self.socket, lambda: self.busy, needed=self.needed)
 
     def steps_apart(self, node, device):
         """Return 0 on the same node, 1 on the same socket, 2 elsewhere."""
