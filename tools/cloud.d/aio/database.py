@@ -180,17 +180,17 @@ def _nova(settings: Settings) -> list[list[str]]:
     """Nova's schemas and its two cells.
 
     The cells are stored as templates, filled from the configuration when
-    they are used, so that a copy serves whatever the password and the ports.
+    they are used, so that a copy serves whatever the password, the ports and
+    the directory.
     """
     manage = nova_manage(settings)
-    socket = '?unix_socket=' + str(settings.database_socket)
-    template = '{scheme}://{username}@{hostname}/'
+    template = '{scheme}://{username}@{hostname}/nova_cell%d?{query}'
     return [
         [*manage, 'api_db', 'sync'],
         [*manage, 'cell_v2', 'map_cell0', '--database_connection',
-         f'{template}nova_cell0{socket}'],
+         template % 0],
         [*manage, 'cell_v2', 'create_cell', '--name', 'cell1',
-         '--database_connection', f'{template}nova_cell1{socket}',
+         '--database_connection', template % 1,
          '--transport-url',
          '{scheme}://{username}:{password}@{hostname}:{port}/'],
         [*manage, 'db', 'sync'],
