@@ -103,17 +103,15 @@ def _describe_control_group_difference(
     is_held = reported.get_compliance(node_policy.minimum, node_policy.maximum)
     if is_held:
         return ''       # a cap near to all of a node can be none, for example
-    if node_policy.minimum and (reported.minimum or 0) < node_policy.minimum:
-        return (f'{reported.minimum or 0} % are guaranteed instead of '
-                f'{node_policy.minimum} %')
-    if node_policy.is_capped and not shared and (
-            reported.maximum is not None and reported.maximum >= 100):
+    minimum, maximum = reported.minimum or 0, reported.maximum
+    if minimum < node_policy.minimum:
+        return f'{minimum} % are guaranteed instead of {node_policy.minimum} %'
+    if node_policy.is_capped and not shared and (maximum or 0) >= 100:
         return f'there is no cap instead of {node_policy.maximum} %'
     if is_held is False:
-        cap = ('' if reported.maximum is None else
-               f' and caps at {reported.maximum:g} %')
-        return (f'its control group guarantees {reported.minimum or 0} %{cap}'
-                ', which does not follow from the policies of its guests')
+        cap = '' if maximum is None else f' and caps at {maximum:g} %'
+        return (f'its control group guarantees {minimum} %{cap}, which does '
+                'not follow from the policies of its guests')
     return ''
 
 
