@@ -31,6 +31,7 @@ from ghsched_nova.scheduler import needed_nodes
 from ghsched_nova.scheduler import request_filter
 from ghsched_nova.scheduler import unread_reports
 from ghsched_placement.providers import names
+from ghsched_placement.query.candidates import HostProviders
 from ghsched_placement.query.candidates import NodeCost
 from ghsched_placement.query import matching
 from ghsched_placement.query import node_assignment
@@ -150,7 +151,7 @@ def yield_cheapest_host_nodes(node_costs: Mapping[int, NodeCost],
     :returns: host node of each guest node.
     """
     steps = matching.Steps(node_assignment.MAX_STEPS)
-    loads = node_loads.NodeLoads(node_assignment.HostProviders(
+    loads = node_loads.NodeLoads(HostProviders(
         {str(node): node for node in nodes}, busy=node_costs),
         guest_nodes, steps)
     unneeded = {node: int(node not in needed) for node in nodes}
