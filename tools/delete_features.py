@@ -570,11 +570,15 @@ def delete_in_place(copy: Copy) -> None:
         for path in (copy.top / 'doc/source').rglob('*.rst')
         if re.search(rf'^\.\. feature: ({"|".join(copy.features)})$',
                      path.read_text(), re.M))
+    core = '\n'.join(
+        path.read_text() for name, path in list_modules(copy.top).items()
+        if not re.search(r'\.(features|lab|tests)\.', name))
+    kept = [word for word in copy.words if re.search(rf'\b{word}\b', core)]
     print(f'deleted: {", ".join(sorted(copy.features))}',
           'deleted tests of other parts:', *_indent(copy.shared_tests),
           'pages of the manual to delete or to shorten:', *_indent(pages),
           'keys, classes and options that the core keeps (declared.py): '
-          + (', '.join(copy.words) or 'none'),
+          + (', '.join(kept) or 'none'),
           'then: tools/reference_pages.py, tools/house.py --write', sep='\n')
 
 

@@ -171,6 +171,14 @@ class DeleteTest(base.TestCase):
                              'fog': (), 'sun': (), 'rain': ('fog',),
                              'snow': ('rain', 'sun')}))
 
+    def test_only_names_that_the_core_keeps_are_printed(self):
+        (self.top / 'ghsched_placement/names.py').write_text("KEPT = 'MIST'\n")
+        self.copy.words = ('DEW', 'MIST')
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            delete_features.delete_in_place(self.copy)
+        self.assertIn('core keeps (declared.py): MIST\n', output.getvalue())
+
     def test_last_line_counts_features_as_nightly_reads_it(self):
         needs = {'fog': (), 'rain': (), 'wind': ()}
         output = io.StringIO()
