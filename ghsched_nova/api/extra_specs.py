@@ -98,7 +98,7 @@ def check_flavor(extra_specs: Mapping[str, str], changed: Collection[str],
                                                    memory_mb)
             for part in found.parts:
                 for text in part.find_flavor_warnings(extra_specs):
-                    LOG.warning('ghsched: flavor with %s', text)
+                    LOG.warning('ghsched: accepting a flavor with %s', text)
     except policy.PolicyError as error:
         raise _make_error(error) from None
 

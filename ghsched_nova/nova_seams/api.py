@@ -132,7 +132,7 @@ def authorize(enforcer: policy.Enforcer, context: Any, rule: str,
 
     :param rule: name of the rule to check.
     :param target: attributes of the server that the request is about.
-    :raises PolicyNotAuthorized: of Nova; nova-api answers with 403.
+    :raises PolicyNotAuthorized: Nova's exception; nova-api answers with 403.
     """
     try:
         enforcer.authorize(rule, target, context, do_raise=True,

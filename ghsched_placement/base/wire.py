@@ -349,7 +349,10 @@ class RecordFormat(Protocol):
         """Key of the record in the stats or the diagnostics."""
 
     def is_malformed(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a host's stats or diagnostics have this record malformed."""
+        """Whether the record is there and cannot be parsed.
+
+        :param fields: a host's stats or diagnostics, by key.
+        """
 
 
 @dataclass(frozen=True)

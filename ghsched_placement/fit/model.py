@@ -339,10 +339,10 @@ class Host:
 
     def _update_socket_amounts(self, place: int,
                                nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return nodes with the free amount that their socket has now.
+        """Return nodes whose free amount is what their whole socket has left.
 
-        :param place: position of the resource.
-        :param nodes: nodes of this host, each with its own use subtracted.
+        :param place: position of the resource in the table of resources.
+        :param nodes: nodes of this host, with only their own use subtracted.
         """
         taken = Counter[int | None]()
         for before, node in zip(self.nodes, nodes, strict=True):

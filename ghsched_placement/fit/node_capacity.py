@@ -381,7 +381,7 @@ class NodeCapacity:
         return Shortage(MEMORY, guest.memory, min(counted, most), most)
 
     def find_freest_pages(self, guest: GuestNode, size: PageSize) -> Pages:
-        """Return the memory pages a guest node may use that have most free.
+        """Return the pages with most free memory that a guest node may use.
 
         :param size: page size that the guest asks for.
         :returns: no pages at all if the guest can use none of this node.

@@ -244,9 +244,10 @@ def _add_up(number: int, nodes: Sequence[NodePolicy]) -> NodePolicy:
 
 def refuse_unknown_classes(extra_specs: Iterable[tuple[str, str]],
                            named: NamedVcpus) -> None:
-    """Refuse bandwidth keys for classes that the flavor does not name.
+    """Refuse extra specs for vCPU classes that the flavor does not name.
 
-    :param extra_specs: pairs of extra spec and class.
+    :param extra_specs: pairs of extra spec and the class after its dot.
+    :param named: classes that the flavor names, with their vCPUs.
     :raises PolicyError: for the first such extra spec.
     """
     known = [name for name, _vcpus in named]

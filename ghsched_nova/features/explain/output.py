@@ -171,10 +171,10 @@ def _render_group_comment(group: str) -> str:
 
 def format_explanation_as_json(explanation: Explanation) -> str:
     """Render the explanation of a flavor on a host as JSON."""
-    return json.dumps(_make_document(explanation), indent=2)
+    return json.dumps(_make_json_object(explanation), indent=2)
 
 
-def _make_document(explanation: Explanation) -> dict[str, Any]:
+def _make_json_object(explanation: Explanation) -> dict[str, Any]:
     """Convert the explanation of a flavor to a dictionary for JSON."""
     specs = explanation.question.flavor_specs
     return {
@@ -286,7 +286,7 @@ def format_explanation_as_table(explanation: Explanation) -> str:
     If the guest is refused, the reason is at the top, and the providers are
     left out: ``--format json`` has them.
     """
-    document = _make_document(explanation)
+    document = _make_json_object(explanation)
     parts = [
         ('Refused', document['refusal'] or ''),
         ('Policy', _format_policy(document['policy'])),

@@ -49,5 +49,5 @@ class RepairCounts(compute_hooks.ComputeHooks):
 
 def make_compute_hooks(services: compute_hooks.ComputeServices
                        ) -> RepairCounts:
-    """Return nova-compute's counter of its repairs."""
+    """Return the exporter's hooks in nova-compute, which count its repairs."""
     return RepairCounts(services.state_path / repair_metrics.FORMAT.name)

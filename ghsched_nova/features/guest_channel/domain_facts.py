@@ -20,7 +20,7 @@ from ghsched_nova.guest import pci_topology
 
 
 def describe_domain_for_guest(root: etree._Element) -> dict[str, object]:
-    """Return the devices and the real-time vCPUs of a guest, for the guest.
+    """Return the facts of a domain that its guest receives by the channel.
 
     :param root: running domain.
     :returns: under ``devices`` the number of passthrough devices (``devices``)

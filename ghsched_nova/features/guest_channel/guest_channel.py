@@ -102,7 +102,7 @@ class GuestChannels(compute_hooks.ComputeHooks):
 
     def reconcile_guest(self, running: desired.Running,
                         has_arrived: bool = False) -> None:
-        """Send a guest that starts, arrives or changes its present state."""
+        """Send its state to a guest that starts, arrives or changes."""
         if lines.PORT in running.xml:
             channel = self._channels.get(running.domain.uuid)
             if has_arrived and channel is not None:

@@ -101,9 +101,9 @@ class VcpuMeter:
     def measure_rates(self, guests: Iterable[view.MonitoredGuest],
                       counters: Mapping[str, Counters]
                       ) -> dict[str, VcpuRates]:
-        """Measure the vCPU rates of guests since the previous measurement.
+        """Return how fast counters of vCPUs have grown since the last call.
 
-        A guest is left out in its first measurement.
+        A guest is left out of the first result after it has appeared.
 
         :param counters: counters by UUID of the guest.
         :returns: rates by UUID of the guest.

@@ -237,7 +237,7 @@ def _make_query(need: FlavorNeed, locality: str, sizes: vfs.Sizes,
 
 
 def _parse_group(resources: str, traits: str) -> _Group:
-    """Parse the values of a query's ``resources`` and ``required``."""
+    """Return the request group of a query's ``resources`` and ``required``."""
     return _Group(guest_demand.parse_amounts(resources),
                   *guest_demand.parse_traits(traits))
 
