@@ -24,6 +24,7 @@ from dataclasses import replace
 import re
 from typing import Any
 from typing import TypeAlias
+from urllib import parse
 
 from osc_lib import exceptions
 
@@ -475,7 +476,7 @@ def check_host_for_flavor(
     if not verdict.guests:
         return verdict
     asked = requirements.choose_query(host, verdict.needs_shared_group)
-    if query.is_allocation_candidate(client, host, asked):
+    if is_allocation_candidate(client, host, asked):
         return verdict
     return fitting.Verdict(host.name, lacks=tuple(
         _find_other_refusal_reasons(host, dict(asked))) or (lack.Lack(
@@ -563,3 +564,18 @@ def describe_unknown_pages(hosts: Iterable[capacity.HostInventory],
         return []
     return [node_capacity.PAGES_UNKNOWN.format(
         lack.format_host_names(unknown))]
+
+
+def is_allocation_candidate(client: clients.Client,
+                            host: capacity.HostInventory,
+                            asked: Iterable[tuple[str, str]]) -> bool:
+    """Return whether Placement offers a host as an allocation candidate.
+
+    :param asked: parameters of GET /allocation_candidates.
+    """
+    of_host = [*(one for one in asked if one[0] != 'limit'),
+               ('limit', '1'), ('in_tree', host.uuid)]
+    answer = client.query_placement(
+        '/allocation_candidates?' + parse.urlencode(of_host),
+        default={'allocation_requests': []})
+    return bool(answer['allocation_requests'])

@@ -20,20 +20,16 @@ ghsched; :func:`list_ignored_extra_specs` names what it leaves out. A test
 compares it with what a real nova-scheduler sends.
 """
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
 import re
-from urllib import parse
 
 import os_resource_classes as orc
 import os_traits
 
-from ghsched_placement.fit import capacity
-from ghsched_placement.osc import client as clients
 from ghsched_placement.query import request as requests
 
 #: [scheduler]max_placement_results as Nova ships it.
@@ -258,19 +254,3 @@ def _add_flavor_resources(flavor: FlavorAmounts,
         groups[''].required.add(os_traits.HW_CPU_HYPERTHREADING)
     elif threads == 'isolate':
         groups[''].forbidden.add(os_traits.HW_CPU_HYPERTHREADING)
-
-
-def is_allocation_candidate(client: clients.Client,
-                            host: capacity.HostInventory,
-                            query: Iterable[tuple[str, str]]) -> bool:
-    """Return whether Placement offers a host as an allocation candidate.
-
-    :param query: parameters of GET /allocation_candidates.
-    """
-    asked = [*((name, value) for name, value in query
-               if name != 'limit'),
-             ('limit', '1'), ('in_tree', host.uuid)]
-    answer = client.query_placement(
-        '/allocation_candidates?' + parse.urlencode(asked),
-        default={'allocation_requests': []})
-    return bool(answer['allocation_requests'])

@@ -22,7 +22,7 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from ghsched_placement.audit import repair
-from ghsched_placement.features.flavor_check import query
+from ghsched_placement.features.flavor_check import flavor_check
 from ghsched_placement.features.live_change import past_moves
 from ghsched_placement.osc import client
 from ghsched_placement.osc import nova_reader
@@ -248,7 +248,7 @@ class CandidateTest(base.TestCase):
     HOST = types.SimpleNamespace(uuid='u')
 
     def found(self, response):
-        return query.is_allocation_candidate(
+        return flavor_check.is_allocation_candidate(
             make_client(Adapter(allocation_candidates=response)),
             self.HOST, [('resources1', 'CUSTOM_RT_CPU_PERMILLE:300')])
 

@@ -31,7 +31,6 @@ from ghsched_placement.audit import diagnostics
 from ghsched_placement.audit.findings import Finding
 from ghsched_placement.audit.findings import Server
 from ghsched_placement.features.flavor_check import flavor_check as flavor
-from ghsched_placement.features.flavor_check import query
 from ghsched_placement.features.rebalance import rebalance
 from ghsched_placement.fit import capacity as capacities
 from ghsched_placement.fit import fitting
@@ -487,7 +486,7 @@ class FlavorTest(base.TestCase):
             names.make_share_trait(policy.fingerprint, 0)})
         for groups_used, expected in ((2, 'own'), (3, 'joining')):
             asked = []
-            self.patch(query, 'is_allocation_candidate',
+            self.patch(flavor, 'is_allocation_candidate',
                        lambda _client, _host, query, asked=asked:
                        asked.append(query) or True)
             verdict = flavor.check_host_for_flavor(
@@ -512,7 +511,7 @@ class FlavorTest(base.TestCase):
                 ({'VCPU': 9, 'PCPU': 4}, 1, 'PCPU:4'),
                 ({'VCPU': 9, 'PCPU': 3}, 0, '')):
             sent = []
-            self.patch(query, 'is_allocation_candidate',
+            self.patch(flavor, 'is_allocation_candidate',
                        lambda _client, _host, query, sent=sent:
                        sent.append(dict(query)) or True)
             verdict = flavor.check_host_for_flavor(None, clouds.host(
