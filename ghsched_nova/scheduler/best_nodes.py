@@ -152,7 +152,7 @@ def yield_cheapest_host_nodes(node_costs: Mapping[int, NodeCost],
     """
     steps = matching.Steps(node_assignment.MAX_STEPS)
     loads = node_loads.NodeLoads(HostProviders(
-        {str(node): node for node in nodes}, busy=node_costs),
+        {str(node): node for node in nodes}, compute_busy=lambda: node_costs),
         guest_nodes, steps)
     unneeded = {node: int(node not in needed) for node in nodes}
     return (order for _key, order in matching.yield_assignments_by_cost(

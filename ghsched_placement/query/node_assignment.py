@@ -97,30 +97,6 @@ def assign_host_nodes(candidates: Sequence[Mapping[str, Any]],
         -refusals[refusal], refusal.reason))
 
 
-def yield_cheapest_host_nodes(node_costs: Mapping[int, offered.NodeCost],
-                              nodes: Collection[int], guest_nodes: int,
-                              needed: frozenset[int] = frozenset()
-                              ) -> Iterator[tuple[int, ...]]:
-    """Return the host nodes of a guest that no candidate limits, best first.
-
-    Nodes that other guests of its kind do not need come last, and of equally
-    many the cheapest nodes come first.
-
-    :param node_costs: cost of each host node; empty if none is preferred.
-    :param nodes: numbers of the host nodes.
-    :param guest_nodes: number of guest nodes.
-    :param needed: see :attr:`HostProviders.needed`.
-    :returns: host node of each guest node.
-    """
-    steps = matching.Steps(MAX_STEPS)
-    loads = node_loads.NodeLoads(HostProviders(
-        {str(node): node for node in nodes}, compute_busy=lambda: node_costs),
-        guest_nodes, steps)
-    unneeded = {node: int(node not in needed) for node in nodes}
-    return (order for _key, order in matching.yield_assignments_by_cost(
-        [unneeded] * guest_nodes, loads.get_assignment_rank, steps))
-
-
 def _separate_usable_candidates(candidates: Sequence[Mapping[str, Any]],
                                 reader: '_Reader', steps: matching.Steps
                                 ) -> tuple[dict['Rows', list[Mapping[
