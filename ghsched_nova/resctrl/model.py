@@ -206,7 +206,7 @@ class Wanted:
     staged: bool = False
     bounded: differences.Others = field(default_factory=dict)
     cache: Annotated[CacheWays, bounds.Is(
-        lambda cache: cache.is_consistent, 'a cache')] | None = None
+        lambda found: found.is_consistent, 'a cache')] | None = None
 
     @property
     def has_single_rmid_pool(self) -> bool:

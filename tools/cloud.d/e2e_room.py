@@ -32,6 +32,7 @@ from aio import cli
 from aio import host
 from aio.lab import Lab
 from aio import services
+from aio.services import Cloud
 from aio.settings import CloudError
 from aio.settings import Settings
 
@@ -90,7 +91,7 @@ class Room:
         return ''
 
     @property
-    def services(self) -> services.Cloud:
+    def services(self) -> Cloud:
         return services.cloud(self.settings)
 
     def _active(self, server: Any) -> Any:

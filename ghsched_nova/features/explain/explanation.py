@@ -53,6 +53,7 @@ from ghsched_placement.flavor import auto_nodes
 from ghsched_placement.flavor import keys
 from ghsched_placement.flavor import policy as policies
 from ghsched_placement.flavor import topology
+from ghsched_placement.flavor.topology import GuestShape
 from ghsched_placement.flavor.vcpu_classes import VcpuClass
 from ghsched_placement.providers import tree
 from ghsched_placement.query import combinations
@@ -117,7 +118,7 @@ class Explanation:
     providers: tuple[tree.WantedProvider, ...]
     refusal: str | None = None
     policy: policies.GuestPolicy | None = None
-    guest: topology.GuestShape | None = None
+    guest: GuestShape | None = None
     need: FlavorNeed | None = None
     query: tuple[tuple[str, str], ...] = ()
     locality: str | None = None
@@ -307,7 +308,7 @@ def _make_host_topology(host: hostfile.HostFile) -> host_topology.HostTopology:
 
 
 def _make_memorytunes(
-        guest: topology.GuestShape, policy: policies.GuestPolicy,
+        guest: GuestShape, policy: policies.GuestPolicy,
         settings: Iterable[ClassSettings]) -> Iterator[memorytune.MemoryTune]:
     """Yield the bandwidth limits that libvirt would set for a guest.
 
@@ -324,7 +325,7 @@ def _make_memorytunes(
 
 def _get_question_topology_and_policy(
         explanation: Explanation
-) -> tuple[Question, topology.GuestShape, policies.GuestPolicy]:
+) -> tuple[Question, GuestShape, policies.GuestPolicy]:
     """Return the question, the guest NUMA topology and the bandwidth policy.
 
     All three are in the explanation and must be known already. The question is

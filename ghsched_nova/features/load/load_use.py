@@ -30,6 +30,7 @@ from ghsched_nova.host import desired
 from ghsched_nova.monitor import view
 from ghsched_placement.features.load import bottleneck
 from ghsched_placement.features.load import load
+from ghsched_placement.features.load.load import HostLoad
 from ghsched_placement.features.load import report_delta
 
 LOG = logging.getLogger(__name__)
@@ -52,10 +53,10 @@ class LoadReporter(compute_hooks.ComputeHooks):
         self._section = section
         self._notify = notify
         self._meter: load_meter.LoadMeter | None = None
-        self._reported: load.HostLoad | None = None
+        self._reported: HostLoad | None = None
 
     def observe(self, snapshot: compute_hooks.HostSnapshot
-                ) -> load.HostLoad | None:
+                ) -> HostLoad | None:
         """Measure the load of the host's NUMA nodes, and return it.
 
         The result is None if nothing was measured.
@@ -67,7 +68,7 @@ class LoadReporter(compute_hooks.ComputeHooks):
         return self.load
 
     @property
-    def load(self) -> load.HostLoad | None:
+    def load(self) -> HostLoad | None:
         """Last measured load of the host's NUMA nodes.
 
         The value is None if nothing was measured.

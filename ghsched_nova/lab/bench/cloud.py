@@ -33,6 +33,7 @@ from osc_lib import exceptions as osc_exceptions
 from ghsched_nova.lab.bench import density
 from ghsched_nova.lab.bench import errors
 from ghsched_placement.features.load import load
+from ghsched_placement.features.load.load import HostLoad
 from ghsched_placement.osc import http
 from ghsched_placement.osc import nova_reader
 
@@ -173,7 +174,7 @@ class Cloud:
                 compute.wait_for_delete(server, wait=self._order.seconds)
         _asked(gone)
 
-    def load(self, guest: BootedServer) -> load.HostLoad | None:
+    def load(self, guest: BootedServer) -> HostLoad | None:
         """Return the load that the host of a guest has measured; None if it
         reports none.
         """
