@@ -24,6 +24,7 @@ from nova import objects
 from nova.pci import whitelist
 from nova import utils
 from nova.virt import hardware
+from oslo_concurrency import lockutils
 
 from ghsched_nova.base import wrappers
 from ghsched_nova.nova_seams import numa
@@ -146,6 +147,18 @@ def report_host_resources(virtapi: Any, context: Any, instance: Any) -> None:
     manager: Any = getattr(virtapi, '_compute', None)
     if manager is not None and instance.host == manager.host:
         manager.rt.update_usage(context, instance, instance.node)
+
+
+@seam('nova.utils.synchronized')
+def lock_instance(uuid: str) -> Any:
+    """Lock an instance against other threads of nova-compute.
+
+    Methods of nova-compute hold the lock, ``nova.utils.synchronized(uuid)``,
+    while they change the instance.
+
+    :returns: context manager that holds the lock.
+    """
+    return lockutils.lock(uuid, 'nova-')
 
 
 @seam('nova.compute.task_states.REBUILD_SPAWNING')

@@ -117,7 +117,7 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     candidates = view.allocation_candidates or [{}]
     requests = spec.pci_requests.requests if spec.pci_requests else []
     for order in itertools.islice(
-            yield_cheapest_host_nodes(
+            yield_host_nodes_by_cost(
                 node_costs, [cell.id for cell in view.numa_topology.cells],
                 len(spec.numa_topology), needed),
             node_assignment.MOST_TRIED):
@@ -135,11 +135,11 @@ def _choose_cheapest_limits(view: HostStateView, spec: shared.RequestSpec,
     return None
 
 
-def yield_cheapest_host_nodes(node_costs: Mapping[int, NodeCost],
-                              nodes: Collection[int], guest_nodes: int,
-                              needed: frozenset[int] = frozenset()
-                              ) -> Iterator[tuple[int, ...]]:
-    """Return the host nodes of a guest that no candidate limits, best first.
+def yield_host_nodes_by_cost(node_costs: Mapping[int, NodeCost],
+                             nodes: Collection[int], guest_nodes: int,
+                             needed: frozenset[int] = frozenset()
+                             ) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to place a guest that no candidate limits, best first.
 
     Nodes that other guests of its kind do not need come last, and of equally
     many the cheapest nodes come first.
@@ -148,7 +148,7 @@ def yield_cheapest_host_nodes(node_costs: Mapping[int, NodeCost],
     :param nodes: numbers of the host nodes.
     :param guest_nodes: number of guest nodes.
     :param needed: see :attr:`.HostProviders.needed`.
-    :returns: host node of each guest node.
+    :returns: for each way the host node of each guest node.
     """
     steps = matching.Steps(node_assignment.MAX_STEPS)
     loads = node_loads.NodeLoads(HostProviders(

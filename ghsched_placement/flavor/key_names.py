@@ -71,11 +71,10 @@ def is_in_ghsched_namespace(extra_spec: str) -> bool:
     return _NAMED.match(extra_spec) is not None
 
 
-def add_prefix(extra_spec: str) -> str | None:
-    """Return the full name of a ghsched extra spec.
+def complete_extra_spec_name(extra_spec: str) -> str | None:
+    """Return the full name of an extra spec that lacks ``ghsched:``.
 
-    The full name has the prefix ``ghsched:``. ``mem_bw_min.1`` becomes
-    ``ghsched:mem_bw_min.1``.
+    ``mem_bw_min.1`` becomes ``ghsched:mem_bw_min.1``.
 
     :param extra_spec: name without the prefix.
     :returns: None if ghsched has no extra spec of this name.

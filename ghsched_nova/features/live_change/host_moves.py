@@ -33,7 +33,6 @@ from ghsched_nova.features.live_change import move_xml
 from ghsched_nova.features.live_change import nova_cells
 from ghsched_nova.features.live_change import page_move
 from ghsched_nova.features.live_change import policy_change
-from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.host import desired
 from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import messaging
@@ -144,7 +143,7 @@ class HostMoves:
             uuid = one.domain.uuid
             try:
                 if not self._mover.is_moving(uuid):
-                    with server_lock.instance_lock(uuid), (
+                    with compute.lock_instance(uuid), (
                             lock_domain(uuid)) as found:
                         self._mover.resolve_interrupted_move(
                             found, _list_guest_cells(

@@ -109,7 +109,7 @@ def _make_claim_topology(before: Any, after: Any) -> Any:
 
 
 def _check_memory(node: Any, gained: Any) -> None:
-    rooms = nova_cells.list_host_capacities(node)
+    rooms = nova_cells.map_host_cells(node)
     for cell in nova_cells.list_guest_cells(gained):
         room = rooms[cell.host_node]
         free = (room.memory_free * 1024 if cell.page_size is None else

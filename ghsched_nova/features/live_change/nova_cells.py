@@ -10,7 +10,6 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
 """NUMA nodes of a guest and of its host as Nova has recorded them."""
 
 from typing import Any
@@ -36,11 +35,10 @@ def list_guest_cells(topology: InstanceNUMATopology | None,
         for cell in (topology.cells if topology else ()))
 
 
-def list_host_capacities(node: Any) -> dict[int, HostCell]:
-    """Return the free CPUs and memory of each NUMA node of a host.
+def map_host_cells(node: Any) -> dict[int, HostCell]:
+    """Return the free CPUs and memory of a host, by NUMA node.
 
     :param node: Nova's ComputeNode; its topology counts the usage of guests.
-    :returns: the capacities by number of the NUMA node.
     """
     topology: Any = (objects.NUMATopology.obj_from_db_obj(node.numa_topology)
                      if node.numa_topology else None)

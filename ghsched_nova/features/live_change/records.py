@@ -99,7 +99,7 @@ class NovaRecords:
             self._context, self._uuid)
         return node_move.GuestLocation(
             guest, nova_cells.list_guest_cells(instance.numa_topology),
-            nova_cells.list_host_capacities(node),
+            nova_cells.map_host_cells(node),
             tuple(device.address for device in devices))
 
     def _list_evacuation_sources(self) -> Iterator[str]:

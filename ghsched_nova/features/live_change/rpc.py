@@ -47,6 +47,7 @@ from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.host import compute_hooks
 from ghsched_nova.host import desired
 from ghsched_nova.host import engine
+from ghsched_nova.nova_seams import compute
 
 LOG = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ class PolicyEndpoint:
         if not uuidutils.is_uuid_like(void):
             raise messages.MessageError('the ID of the call to cancel is not '
                                         'a UUID')
-        with server_lock.instance_lock(instance_uuid):
+        with compute.lock_instance(instance_uuid):
             # Its one form: a UUID may have any number of hyphens.
             self._void.append(str(uuid.UUID(void)))
             with self.running_domain(instance_uuid) as domain:
@@ -181,7 +182,7 @@ class PolicyEndpoint:
         :param token: ID of this call.
         :param lock: ID of the caller's lock on the server.
         """
-        with server_lock.instance_lock(instance_uuid):
+        with compute.lock_instance(instance_uuid):
             instance = self._load_instance(context, instance_uuid, token, lock)
             with self._changing, self.running_domain(instance_uuid) as domain:
                 policy_change.change_policy(self._engine, domain, policy)
@@ -216,7 +217,7 @@ class PolicyEndpoint:
         :param token: ID of this call.
         :param lock: ID of the caller's lock on the server.
         """
-        with server_lock.instance_lock(instance_uuid):
+        with compute.lock_instance(instance_uuid):
             instance = self._load_instance(context, instance_uuid, token, lock)
             with self.running_domain(instance_uuid) as domain:
                 self._mover.move_guest(context, instance, domain, move)

@@ -54,7 +54,7 @@ QUESTION: Mapping[str, int] = MappingProxyType(
 CHANGE: Mapping[str, int] = MappingProxyType({})
 
 
-def get_response_timeout() -> int:
+def get_rpc_timeout() -> int:
     """Return the seconds after which an RPC call without an answer fails.
 
     oslo.messaging registers the option only with the first RPC client of a
@@ -68,14 +68,14 @@ def get_response_timeout() -> int:
     return int(shared.config().rpc_response_timeout)
 
 
-def get_long_call_timeouts() -> dict[str, int]:
+def get_long_rpc_timeouts() -> dict[str, int]:
     """Return Nova's time-outs of RPC calls that may take long.
 
     One of them limits the time between heartbeats: if the called host stops
     sending heartbeats, the call fails early.
     """
     return {'timeout': shared.config().long_rpc_timeout,
-            'call_monitor_timeout': get_response_timeout()}
+            'call_monitor_timeout': get_rpc_timeout()}
 
 
 class HostClient:
@@ -171,7 +171,7 @@ class HostClient:
         """
         self._call(guest,
                    'move_nodes',
-                   get_long_call_timeouts(),
+                   get_long_rpc_timeouts(),
                    move=move,
                    token=call_id,
                    lock=lock_id)
@@ -189,7 +189,7 @@ class HostClient:
         if not messaging.is_bus_reachable(self._context):
             raise _make_unreachable_bus_error(guest.host)
         report: dict[str, Any] = self._call(
-            guest, method, get_long_call_timeouts(),
+            guest, method, get_long_rpc_timeouts(),
             **arguments)['report']
         return report
 

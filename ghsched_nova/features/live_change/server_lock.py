@@ -24,7 +24,6 @@ from typing import Self
 import uuid
 
 from nova.compute import task_states
-from oslo_concurrency import lockutils
 
 from ghsched_placement.base import decimals
 
@@ -135,13 +134,3 @@ def clear_lock(instance: Any) -> None:
     instance.task_state = None
     instance.progress = 0
     instance.system_metadata.pop(_KEY, None)
-
-
-def instance_lock(uuid: str) -> Any:
-    """Return nova-compute's lock of an instance.
-
-    All threads of nova-compute share the lock. Methods of nova-compute hold it
-    (``nova.utils.synchronized(instance.uuid)``) while they change the
-    instance.
-    """
-    return lockutils.lock(uuid, 'nova-')

@@ -72,7 +72,7 @@ _CALLS = 6
 
 def _get_max_change_duration() -> int:
     """Return the maximum duration of a policy change, in seconds."""
-    return _CALLS * rpcapi.get_response_timeout()
+    return _CALLS * rpcapi.get_rpc_timeout()
 
 
 def _make_allocation_client(

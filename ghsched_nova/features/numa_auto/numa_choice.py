@@ -186,8 +186,8 @@ def _rename_vf_groups(selections: Any, spec: shared.RequestSpec,
     """
     if not (count and _requests_vfs(spec)):
         return selections
-    suffixes = vf_requests.map_joined_suffixes(spec.pci_requests.requests,
-                                               count)
+    suffixes = vf_requests.map_original_suffixes(spec.pci_requests.requests,
+                                                 count)
     for selection in itertools.chain.from_iterable(selections):
         chosen = jsonutils.loads(selection.allocation_request or 'null')
         if chosen and chosen.get('mappings'):

@@ -10,7 +10,6 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-
 """PCI requests for VFs of a flavor with ghsched:numa=auto, joined by node.
 
 A server has several PCI requests for VFs of the same alias, because the number
@@ -29,11 +28,9 @@ from ghsched_placement.providers import names
 def join_vf_requests(requests: Sequence[Any], node_count: int) -> list[Any]:
     """Return a server's PCI requests with joined requests for VFs.
 
-    For a flavor with ``ghsched:numa=auto`` a server has several PCI requests
-    for VFs of the same alias, because the number of guest NUMA nodes is not
-    known when they are made. The requests whose VFs belong to the same guest
-    NUMA node are joined to one request with the ID of the first of them.
-    :func:`map_joined_suffixes` returns the original request groups.
+    The requests for VFs of the same guest NUMA node and alias become one, with
+    the ID of the first of them.
+    :func:`map_original_suffixes` returns the original request groups.
 
     :param requests: PCI requests; they are not changed.
     :param node_count: number of guest NUMA nodes.
@@ -73,8 +70,8 @@ def _group_vf_requests(requests: Iterable[Any], node_count: int
     return dict(sorted(found.items(), key=lambda item: item[0][0]))
 
 
-def map_joined_suffixes(requests: Iterable[Any],
-                        node_count: int) -> dict[str, str]:
+def map_original_suffixes(requests: Iterable[Any],
+                          node_count: int) -> dict[str, str]:
     """Return the original suffix of the request group of each joined VF.
 
     Each VF has a request group in Placement's query, and its suffix holds the

@@ -38,6 +38,7 @@ from ghsched_nova.features.live_change import server_lock
 from ghsched_nova.features.live_change import servers
 from ghsched_nova.guest import metadata
 from ghsched_nova.host import compute_hooks
+from ghsched_nova.nova_seams import compute
 from ghsched_nova.nova_seams import shared
 from ghsched_nova.resctrl import fs
 from ghsched_nova.tests.functional import nova_base
@@ -344,7 +345,7 @@ class SharedGroupTest(LiveChangeTestCase):
         free = threading.Event()
 
         def other():
-            with server_lock.instance_lock(self.server['id']):
+            with compute.lock_instance(self.server['id']):
                 free.set()
 
         def slow(*_args):

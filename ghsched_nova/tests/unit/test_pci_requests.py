@@ -196,8 +196,8 @@ class AutoTest(WithVfsTestCase):
                           f'{first}-3': f'{second}-0',
                           f'{first}-4': f'{second}-1',
                           f'{fast}-0': f'{fast}-0'},
-                         vf_requests.map_joined_suffixes(self.made, 1))
-        self.assertEqual(f'{second}-1', vf_requests.map_joined_suffixes(
+                         vf_requests.map_original_suffixes(self.made, 1))
+        self.assertEqual(f'{second}-1', vf_requests.map_original_suffixes(
             self.made, 2)[f'{second}-1'])
 
     def test_claimed_vfs_are_of_the_nodes_that_the_guest_has(self):

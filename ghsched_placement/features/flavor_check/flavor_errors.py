@@ -124,7 +124,7 @@ def find_doubtful_keys(extra_specs: Iterable[str]) -> Iterator[str]:
         if (extra_spec.startswith(key_values.PREFIX)
                 or key_names.guess_extra_spec(extra_spec)):
             continue
-        meant = key_names.add_prefix(extra_spec)
+        meant = key_names.complete_extra_spec_name(extra_spec)
         if meant or key_names.is_in_ghsched_namespace(extra_spec):
             yield (f'{extra_spec} is no key of ghsched, whose keys have the '
                    f'form {meant or key_values.PREFIX + "NAME"}')

@@ -421,8 +421,8 @@ def _request_move(request: Callable[[], object]) -> MoveOutcome:
     return MoveOutcome()
 
 
-def live_migrate_server(client: clients.Client, uuid: str,
-                        service_host: str) -> None:
+def request_live_migration(client: clients.Client, uuid: str,
+                           service_host: str) -> None:
     """Ask Nova to live-migrate a server to a given host.
 
     Nova checks that the host has enough free resources.
@@ -460,7 +460,7 @@ def migrate_server_between_hosts(
             f'Nova knows no compute host {move.destination.host}',
             unchanged=True)
     requested = _request_move(functools.partial(
-        live_migrate_server, client, move.guest, service))
+        request_live_migration, client, move.guest, service))
     if requested.problem:
         return requested
     for _turn in range(max(1, int(timeout / _INTERVAL))):

@@ -27,6 +27,6 @@ class ResponseTimeoutTest(base.TestCase):
         self.patch(shared, 'config', lambda: options)
         self.assertRaises(cfg.NoSuchOptError,
                           lambda: options.rpc_response_timeout)
-        self.assertEqual(60, rpcapi.get_response_timeout())
+        self.assertEqual(60, rpcapi.get_rpc_timeout())
         options.set_override('rpc_response_timeout', 7)
-        self.assertEqual(7, rpcapi.get_response_timeout())
+        self.assertEqual(7, rpcapi.get_rpc_timeout())

@@ -150,7 +150,7 @@ class PlaceTest(base.TestCase):
                 physnets=set(), tunneled=False),
             'mempages': [objects.NUMAPagesTopology(
                 size_kb=2048, total=100, used=30, reserved=8)], **more})])
-        found = nova_cells.list_host_capacities(types.SimpleNamespace(
+        found = nova_cells.map_host_cells(types.SimpleNamespace(
             numa_topology=topology._to_json()))
         self.assertEqual([1], list(found))
         return found[1]
@@ -172,7 +172,7 @@ class PlaceTest(base.TestCase):
         self.assertEqual(0, self.room(memory_usage=4096).memory_free)
 
     def test_a_host_that_reports_no_nodes_has_none(self):
-        self.assertEqual({}, nova_cells.list_host_capacities(
+        self.assertEqual({}, nova_cells.map_host_cells(
             types.SimpleNamespace(numa_topology=None)))
 
     def test_a_guest_with_both_kinds_of_vcpus(self):

@@ -273,7 +273,7 @@ class CommandTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(command, 'live_migrate_server',
+        self.patch(command, 'request_live_migration',
                    lambda cloud, *args: cloud.live_migrate_server(*args))
 
     def arguments(self, *words):

@@ -90,7 +90,7 @@ class RequestTest(base.TestCase):
         super().setUp()
         # oslo.messaging registers one of them with the first transport.
         self.enterContext(mock.patch(
-            'ghsched_nova.features.live_change.rpcapi.get_long_call_timeouts',
+            'ghsched_nova.features.live_change.rpcapi.get_long_rpc_timeouts',
             return_value={'timeout': 9}))
 
     def client(self, *args, **kwargs):

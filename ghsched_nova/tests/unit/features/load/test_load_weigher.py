@@ -75,6 +75,6 @@ class LoadWeigherTest(base.TestCase):
 
     def test_orders_begin_with_the_best_nodes(self):
         costs = by_load.compute_node_costs(host(0.9, 0.4, 0.0))
-        orders = list(best_nodes.yield_cheapest_host_nodes(
+        orders = list(best_nodes.yield_host_nodes_by_cost(
             costs, costs, 2))
         self.assertEqual([(1, 2), (2, 1)], sorted(orders[:2]))
