@@ -97,13 +97,13 @@ def _find_guest_node(
 
 def shows_all_boot_devices(console: str) -> bool:
     """Whether a guest's console shows all PCI devices found at boot."""
-    return READY in map(str.strip, _get_complete_lines(console))
+    return READY in map(str.strip, get_complete_lines(console))
 
 
 def parse_reported_devices(console: str) -> list[Seen]:
     """Parse the PCI devices that a guest has printed on its console."""
     found: dict[str, Seen] = {}
-    for words in _parse_device_reports(_get_complete_lines(console)):
+    for words in _parse_device_reports(get_complete_lines(console)):
         kind, address, *rest = words
         found.pop(address, None)
         if kind != _REMOVED:
@@ -114,7 +114,7 @@ def parse_reported_devices(console: str) -> list[Seen]:
     return list(found.values())
 
 
-def _get_complete_lines(console: str) -> list[str]:
+def get_complete_lines(console: str) -> list[str]:
     """Return the complete lines of a console: all but the last one."""
     return console.split('\n')[:-1]
 

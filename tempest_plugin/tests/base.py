@@ -24,6 +24,7 @@ from tempest.lib import exceptions
 from tempest import test
 
 from ghsched_placement.providers import names
+from tempest_plugin.services import devices
 from tempest_plugin.services import host_client
 
 CONF = config.CONF
@@ -237,8 +238,8 @@ class GhschedTest(test.BaseTestCase):
         console = ['']
 
         def has_words():
-            output = self.servers.get_console_output(server['id'])['output']
-            console[:] = [output.rpartition('\n')[0]]
+            console[:] = ['\n'.join(devices.get_complete_lines(
+                self.servers.get_console_output(server['id'])['output']))]
             return all(word in console[0] for word in words)
         if not test_utils.call_until_true(
                 has_words, CONF.ghsched.console_timeout,
